@@ -1,0 +1,5 @@
+"""``python -m centerclip`` is the ``centerclip`` command."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,45 @@
+"""The command line: one small file per command group. Heavy modules are imported inside commands only."""
+
+import sys
+
+import typer
+
+from .. import __version__
+from ..errors import CenterClipError
+from . import demo
+
+app = typer.Typer(
+    name="centerclip",
+    help="Find videos, and the moment inside them, with words.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo.demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"centerclip {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and stop.", callback=_print_version, is_eager=True
+    ),
+) -> None:
+    """Find videos, and the moment inside them, with words."""
+
+
+def main() -> None:
+    """Run the command line. Exit codes: 0 done, 1 the work could not be done, 2 wrong usage."""
+    try:
+        app()
+    except CenterClipError as error:
+        typer.echo(f"centerclip: {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        typer.echo("centerclip: stopped", err=True)
+        sys.exit(130)

@@ -1,0 +1,128 @@
+"""The segment step: from the tokens of a video's frames to one short sequence per segment."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .errors import ClusterError
+from .kmedoids import Clusters, kmedoids
+from .pooling import check_frames
+from .sampling import sparse_sampling
+from .spectral import spectral
+
+Chooser = Callable[[Tensor, int], Tensor | Clusters]  # tokens [B, N, D], k -> ids [B, K], with or without assignment
+
+MANY_PATCHES = 100  # the paper gives ViT-B/16 (196 patches) five more neighbours than ViT-B/32 (49)
+
+
+class Centers(NamedTuple):
+    """What is left of a video after the segment step, and where it came from."""
+
+    tokens: Tensor  # [V*S, prefix + K, D]: the averaged prefix tokens, then the centres in their order
+    ids: Tensor  # [V*S, K] into the segment's patch tokens, frame by frame, ascending
+    places: Tensor  # [V*S, K, 3]: frame in the video, row, column of every kept token
+    assignment: Tensor | None  # [V*S, N]: the centre each token belongs to; None if the method has none
+
+
+def centers(
+    hidden: Tensor,
+    *,
+    frames: int,
+    segments: int,
+    k: int,
+    method: str | Chooser = "kmedoids",
+    options: Mapping[str, Any] | None = None,
+    prefix: int = 1,
+    grid: tuple[int, int] | None = None,
+    places: Tensor | None = None,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+) -> Centers:
+    """Cut videos into segments and keep the ``k`` centre tokens of each; average the [CLASS] tokens.
+
+    Kept tokens are gathered as they are (gradients flow through), in (frame, row, column) order; the choice
+    itself has no gradient.
+
+    Args:
+        hidden: ``[videos * frames, prefix + L, D]``.
+        frames: sequences of a video: its frames, or the segments that an earlier step left.
+        segments: how many segments to cut a video into; divides ``frames``.
+        k: tokens to keep of a segment, at most ``L * frames / segments``.
+        method: ``"kmedoids"``, ``"spectral"``, ``"sampling"``, or a function ``(tokens [B, N, D], k)`` that
+            returns ids ``[B, K]`` or :class:`~centerclip.cluster.Clusters`.
+        options: keyword arguments for the method.
+        prefix: how many tokens in front are not patches: 1 for [CLASS], 0 for SigLIP, 5 with four registers.
+        grid: rows and columns of the patches; a square by default.
+        places: ``[videos * frames, L, 3]`` from an earlier step, so that places still name original patches.
+        training: sampling draws at random, from ``generator``.
+
+    Returns:
+        :class:`Centers`.
+    """
+    check_frames(hidden, frames, segments)
+    length = hidden.shape[1] - prefix
+    merged = frames // segments
+    if length < 1:
+        raise ClusterError(f"sequences of {hidden.shape[1]} tokens have no patches after {prefix} prefix tokens")
+    if not 1 <= k <= length * merged:
+        raise ClusterError(
+            f"K = {k} is not between 1 and the {length * merged} patch tokens of a segment "
+            f"({merged} frames of {length})"
+        )
+    patches = hidden[:, prefix:].reshape(-1, merged * length, hidden.shape[2])  # [V*S, N, D]
+    if places is None:
+        places = _places(len(hidden), frames, length, grid, hidden.device)
+    elif places.shape != (len(hidden), length, 3):
+        raise ClusterError(f"places must be {[len(hidden), length, 3]}, got {list(places.shape)}")
+
+    choose = _chooser(method, dict(options or {}), merged, length, training, generator)
+    with torch.no_grad():
+        chosen = choose(patches, k)
+    ids, assignment = chosen if isinstance(chosen, tuple) else (chosen, None)
+    kept = patches.gather(1, ids[:, :, None].expand(-1, -1, patches.shape[2]))
+    averaged = hidden[:, :prefix].unflatten(0, (-1, merged)).mean(dim=1)
+    return Centers(
+        tokens=torch.cat([averaged, kept], dim=1),
+        ids=ids,
+        places=places.reshape(-1, merged * length, 3).gather(1, ids[:, :, None].expand(-1, -1, 3)),
+        assignment=assignment,
+    )
+
+
+def _chooser(
+    method: str | Chooser,
+    options: dict[str, Any],
+    merged: int,
+    length: int,
+    training: bool,
+    generator: torch.Generator | None,
+) -> Chooser:
+    if callable(method):
+        return lambda tokens, k: method(tokens, k, **options)
+    if method == "kmedoids":
+        return lambda tokens, k: kmedoids(tokens, k, **options)
+    if method == "spectral":
+        neighbours = 5 * merged + (5 if length > MANY_PATCHES else 0)
+        return lambda tokens, k: spectral(tokens, k, **{"neighbours": neighbours, **options})
+    if method == "sampling":
+        return lambda tokens, k: sparse_sampling(tokens, k, training=training, generator=generator, **options)
+    raise ClusterError(f'method must be "kmedoids", "spectral", "sampling" or a function, got {method!r}')
+
+
+def _places(sequences: int, frames: int, length: int, grid: tuple[int, int] | None, device: torch.device) -> Tensor:
+    """``[sequences, length, 3]``: frame in the video, row and column of every patch."""
+    rows, columns = grid or (round(length**0.5), round(length**0.5))
+    if rows * columns != length:
+        raise ClusterError(f"{length} patches are no {rows} x {columns} grid; pass grid=(rows, columns)")
+    frame = torch.arange(sequences, device=device) % frames
+    patch = torch.arange(length, device=device)
+    return torch.stack(
+        [
+            frame[:, None].expand(sequences, length),
+            (patch // columns).expand(sequences, length),
+            (patch % columns).expand(sequences, length),
+        ],
+        dim=2,
+    )

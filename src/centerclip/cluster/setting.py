@@ -1,0 +1,205 @@
+"""The paper's notation for a clustering: reads ``B6-4,49`` and prints it again.
+
+``B6-4,49`` means: right after block 6, cut the frames into 4 segments and keep 49 centres of each. Several
+stages are written one after the other, the method in front, its options in brackets::
+
+    none                           every frame on its own (CLIP4clip meanP)
+    B6-4,49                        k-medoids++
+    spectral:B6-3,49               spectral clustering
+    spectral[sigma=median]:B6-3,49 with an option
+    B4-6,49 B8-3,49                twice
+    pooling:B6-4,49  sampling:B6-4,49  token-shift  temporal-shift
+"""
+
+import re
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from .errors import SettingError
+
+STAGED = ("kmedoids", "spectral", "pooling", "sampling")
+UNSTAGED = ("none", "token-shift", "temporal-shift")
+ALIASES = {"k-medoids": "kmedoids", "k-medoids++": "kmedoids", "kmedoids++": "kmedoids"}
+EXAMPLE = 'such as "B6-4,49", "spectral:B6-3,49", "B4-6,49 B8-3,49", "token-shift" or "none"'
+
+# What each method takes in brackets: names of values, or the type of a number.
+OPTIONS: dict[str, dict[str, tuple[str, ...] | type]] = {
+    "kmedoids": {
+        "metric": ("euclidean", "cosine"),
+        "normalise": bool,
+        "centre": ("medoid", "nearest-to-mean"),
+        "iterations": int,
+    },
+    "spectral": {
+        "sigma": float,  # or "median"
+        "graph": ("knn", "dense"),
+        "neighbours": int,
+        "normalise": bool,
+        "iterations": int,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One clustering: after ``block``, into ``segments``, keeping ``k`` tokens of each."""
+
+    block: int
+    segments: int
+    k: int
+
+    def __str__(self) -> str:
+        return f"B{self.block}-{self.segments},{self.k}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A clustering setting. ``str()`` gives the notation back; :meth:`parse` reads it."""
+
+    method: str = "none"
+    stages: tuple[Stage, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def parse(cls, text: "str | Setting") -> "Setting":
+        """Read the paper's notation; raises SettingError with what is wrong and what is valid."""
+        if isinstance(text, Setting):
+            return text
+        if not isinstance(text, str) or not text.strip():
+            raise SettingError(f"a clustering setting is a text {EXAMPLE}, got {text!r}")
+        head, colon, tail = text.strip().partition(":")
+        if not colon and re.match(r"\s*[bB]\s*_?\d", head):
+            head, tail = "kmedoids", head
+        method, options = _method(head, text)
+        if method in UNSTAGED:
+            if tail.strip():
+                raise SettingError(f'"{text}": {method} takes no blocks, write just "{method}"')
+            return cls(method)
+        stages = _stages(tail, text)
+        if not stages:
+            raise SettingError(f'"{text}": {method} needs a place, for example "{method}:B6-4,49"')
+        return cls(method, stages, options)
+
+    def __str__(self) -> str:
+        if not self.stages:
+            return self.method
+        options = ",".join(name if value is True else f"{name}={_plain(value)}" for name, value in self.options.items())
+        head = self.method + (f"[{options}]" if options else "")
+        stages = " ".join(str(stage) for stage in self.stages)
+        return stages if head == "kmedoids" else f"{head}:{stages}"
+
+    def segments(self, frames: int) -> int:
+        """How many vectors a video of ``frames`` frames gets: one a segment, or one a frame."""
+        return self.stages[-1].segments if self.stages else frames
+
+    def check(self, *, blocks: int, frames: int, patches: int) -> None:
+        """Raise SettingError unless the setting fits a model and a number of frames.
+
+        Args:
+            blocks: transformer blocks of the vision tower.
+            frames: frames taken of a video.
+            patches: patch tokens of a frame.
+        """
+        if frames < 1:
+            raise SettingError(f"a video needs at least 1 frame, got {frames}")
+        sequences, length, block = frames, patches, 0
+        for stage in self.stages:
+            where = f'"{self}"'
+            if not 1 <= stage.block < blocks:
+                raise SettingError(
+                    f"{where}: the model has {blocks} blocks, so clustering can come after block 1 to "
+                    f"{blocks - 1}, not {stage.block}"
+                )
+            if stage.block <= block:
+                raise SettingError(f"{where}: stages must go up, B{stage.block} comes after B{block}")
+            if stage.segments > sequences and block:
+                raise SettingError(
+                    f"{where}: segments cannot grow from {sequences} to {stage.segments}; {_divisors(sequences)}"
+                )
+            if stage.segments < 1 or sequences % stage.segments:
+                what = "segments" if block else "frames"
+                raise SettingError(
+                    f"{where}: {sequences} {what} cannot be cut into {stage.segments} equal segments; "
+                    f"{_divisors(sequences)}"
+                )
+            available = length * (sequences // stage.segments)
+            if self.method == "pooling" and stage.k != length:
+                raise SettingError(
+                    f"{where}: pooling keeps the {length} positions of a frame, write "
+                    f"pooling:B{stage.block}-{stage.segments},{length}"
+                )
+            if not 1 <= stage.k <= available:
+                raise SettingError(
+                    f"{where}: K = {stage.k}, but a segment has {available} tokens "
+                    f"({sequences // stage.segments} x {length}); K can be 1 to {available}"
+                )
+            sequences, length, block = stage.segments, stage.k, stage.block
+
+
+def _method(head: str, text: str) -> tuple[str, dict[str, Any]]:
+    match = re.fullmatch(r"\s*([\w+-]+)\s*(?:\[(.*)\])?\s*", head)
+    name = match[1].lower() if match else head.strip().lower()
+    name = ALIASES.get(name, name)
+    if not match or name not in STAGED + UNSTAGED:
+        near = get_close_matches(name, STAGED + UNSTAGED, n=1)
+        hint = f'; did you mean "{near[0]}"?' if near else ""
+        methods = ", ".join(STAGED + UNSTAGED)
+        raise SettingError(f'"{text}": no method "{head.strip()}"{hint} Methods are {methods}; write it {EXAMPLE}')
+    return name, _options(name, match[2] or "", text)
+
+
+def _options(method: str, inside: str, text: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    known = OPTIONS.get(method, {})
+    for part in filter(None, (part.strip() for part in inside.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        kind = known.get(name)
+        if kind is None:
+            takes = f"{method} takes {', '.join(known)}" if known else f"{method} takes no options"
+            raise SettingError(f'"{text}": no option "{name}"; {takes}')
+        options[name] = _value(name, kind, value if equals else "true", text)
+    return options
+
+
+def _value(name: str, kind: tuple[str, ...] | type, value: str, text: str) -> Any:
+    if isinstance(kind, tuple):
+        if value not in kind:
+            raise SettingError(f'"{text}": {name} must be {" or ".join(kind)}, got "{value}"')
+        return value
+    if kind is bool:
+        if value not in ("true", "false"):
+            raise SettingError(f'"{text}": {name} must be true or false, got "{value}"')
+        return value == "true"
+    if name == "sigma" and value == "median":
+        return value
+    try:
+        number = kind(value)
+    except ValueError:
+        number = None
+    if number is None or not 0 < number < float("inf"):
+        more = ' or "median"' if name == "sigma" else ""
+        raise SettingError(f'"{text}": {name} must be a positive number{more}, got "{value}"') from None
+    return number
+
+
+def _stages(tail: str, text: str) -> tuple[Stage, ...]:
+    stages = []
+    for word in re.sub(r"\s*([-,_])\s*", r"\1", tail).split():
+        match = re.fullmatch(r"[bB]_?(\d+)-(\d+),(\d+)", word)
+        if not match:
+            raise SettingError(
+                f'"{text}": cannot read "{word}"; a stage is B<block>-<segments>,<centres a segment>, {EXAMPLE}'
+            )
+        stages.append(Stage(*(int(number) for number in match.groups())))
+    return tuple(stages)
+
+
+def _divisors(count: int) -> str:
+    return "valid are " + ", ".join(str(s) for s in range(1, count + 1) if count % s == 0)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
