@@ -129,7 +129,7 @@ def _kkz(distances: Tensor, first: Tensor, k: int) -> Tensor:
 def _assign(rows: Tensor, offset: Tensor, ids: Tensor) -> Tensor:
     """rows ``[B*N, N]``, ids ``[B, K]`` -> the nearest medoid ``[B, N]``; a medoid belongs to itself."""
     batch, k = ids.shape
-    to_medoids = rows.index_select(0, (ids + offset).flatten()).view(batch, k, -1)  # [B, K, N]
+    to_medoids = rows.index_select(0, (ids + offset).flatten()).view(batch, k, rows.shape[1])  # [B, K, N]
     assignment = to_medoids.min(dim=1).indices
     return assignment.scatter_(1, ids, torch.arange(k, device=ids.device).expand(batch, k))
 

@@ -172,7 +172,7 @@ def _median(distances: Tensor) -> Tensor:
     """The median distance ``[B, 1, 1]`` between different tokens; tiny, not zero, where all are equal."""
     batch, count, _ = distances.shape
     pairs = distances.masked_fill(torch.eye(count, dtype=torch.bool, device=distances.device), torch.nan)
-    return pairs.view(batch, -1).nanmedian(dim=1).values.nan_to_num(0.0).clamp(min=1e-300)[:, None, None]
+    return pairs.view(batch, count * count).nanmedian(dim=1).values.nan_to_num(0.0).clamp(min=1e-300)[:, None, None]
 
 
 def _falls_apart(weights: Tensor) -> Tensor:

@@ -1,0 +1,39 @@
+"""LSMDC: clips of films, one sentence each, in tab-separated files without a header.
+
+A line is ``clip, start, end, start, end, sentence``; times are repeated in the clip's name, which has dots in it.
+"""
+
+from .annotations import AnnotationFiles, Captions, gather
+from .errors import AnnotationError
+from .formats import Format, Published
+
+FILES = {
+    "train": "LSMDC16_annos_training.csv",
+    "val": "LSMDC16_annos_val.csv",
+    "test": "LSMDC16_challenge_1000_publictect.csv",
+}
+
+
+def read(files: AnnotationFiles, split: str) -> Captions:
+    """The sentences of a split; quotation marks are part of them."""
+    pairs = []
+    for number, line in enumerate(files.lines(FILES[split]), start=1):
+        clip, *times, sentence = line.split("\t")
+        if len(times) != 4:
+            raise AnnotationError(
+                f"{files.find(FILES[split])}, line {number}: {len(times) + 2} fields between tabs, 6 were expected."
+            )
+        pairs.append((clip.strip(), sentence))
+    return gather(pairs)
+
+
+LSMDC = Format(
+    name="lsmdc",
+    read=read,
+    published={
+        "train": Published(101_079, 101_079),
+        "val": Published(7_408, 7_408),
+        "test": Published(1_000, 1_000),
+    },
+    note="of 118,081 clips in all; the others belong to tests whose sentences are not public",
+)
