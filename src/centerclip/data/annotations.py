@@ -5,7 +5,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,11 +112,16 @@ def pick(captions: Mapping[str, list[str]], videos: Iterable[str], *, source: st
     return chosen
 
 
-def strings(value: Any, *, source: str) -> Iterator[str]:
-    """The members of a list, each checked to be a string."""
-    if not isinstance(value, list | tuple):
+def members(value: Any, *, source: str) -> list[Any]:
+    """The value, checked to be a list: a lone string would pass for a list of letters."""
+    if not isinstance(value, list):
         raise AnnotationError(f"{source} must be a list of sentences, not {type(value).__name__}.")
-    for member in value:
+    return value
+
+
+def strings(value: Any, *, source: str) -> list[str]:
+    """The value, checked to be a list of strings."""
+    for member in members(value, source=source):
         if not isinstance(member, str):
             raise AnnotationError(f"{source} holds {type(member).__name__} where a sentence must stand.")
-        yield member
+    return list(value)

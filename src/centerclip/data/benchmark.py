@@ -61,4 +61,4 @@ def held_out(video: str) -> bool:
 
     It depends on the id alone, so a copy of the data that lacks some videos still splits the others the same way.
     """
-    return int.from_bytes(hashlib.sha256(video.encode()).digest()[:8]) % 20 == 0
+    return int.from_bytes(hashlib.sha256(video.encode(errors="surrogatepass")).digest()[:8]) % 20 == 0

@@ -1,4 +1,4 @@
-"""Finds video files by id: the folder is walked once, and ids are looked up in what was found, never joined to a path."""
+"""Finds video files by id: one walk, then ids are looked up in what was found and never joined to a path."""
 
 import os
 import unicodedata
@@ -9,13 +9,15 @@ from pathlib import Path, PurePosixPath
 from .errors import AnnotationError, DataError
 
 EXTENSIONS = frozenset(
-    ".3g2 .3gp .avi .divx .flv .gif .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ogv .ts .vob .webm .wmv".split()
+    {"3g2", "3gp", "avi", "divx", "flv", "gif", "m2ts", "m4v", "mkv", "mov", "mp4", "mpeg", "mpg", "mts", "ogv", "ts"}
+    | {"vob", "webm", "wmv"}
 )
 
 
 def without_extension(name: str) -> str:
     """A file name without its extension, if that is one of a video: ids such as ``film_00.23.28.886`` have dots too."""
-    return name[: -len(extension)] if (extension := os.path.splitext(name)[1]).lower() in EXTENSIONS else name  # noqa: PTH122
+    stem, dot, extension = name.rpartition(".")
+    return stem if dot and extension.lower() in EXTENSIONS else name
 
 
 def walk_videos(root: Path, *, skip: Path | None = None) -> Iterator[Path]:

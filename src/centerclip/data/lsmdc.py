@@ -18,12 +18,12 @@ def read(files: AnnotationFiles, split: str) -> Captions:
     """The sentences of a split; quotation marks are part of them."""
     pairs = []
     for number, line in enumerate(files.lines(FILES[split]), start=1):
-        clip, *times, sentence = line.split("\t")
-        if len(times) != 4:
+        fields = line.split("\t")
+        if len(fields) != 6:
             raise AnnotationError(
-                f"{files.find(FILES[split])}, line {number}: {len(times) + 2} fields between tabs, 6 were expected."
+                f"{files.find(FILES[split])}, line {number}: {len(fields)} fields between tabs, 6 were expected."
             )
-        pairs.append((clip.strip(), sentence))
+        pairs.append((fields[0].strip(), fields[5]))
     return gather(pairs)
 
 

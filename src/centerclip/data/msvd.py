@@ -5,7 +5,7 @@
 
 from typing import Any
 
-from .annotations import AnnotationFiles, Captions, gather, pick, strings
+from .annotations import AnnotationFiles, Captions, gather, members, pick, strings
 from .errors import AnnotationError
 from .formats import Format, Published
 
@@ -21,7 +21,7 @@ def read(files: AnnotationFiles, split: str) -> Captions:
     captions = gather(
         (str(video), _sentence(sentence, f"{source}, video {video}"))
         for video, sentences in content.items()
-        for sentence in sentences
+        for sentence in members(sentences, source=f"{source}, video {video}")
     )
     return pick(captions, files.lines(f"{split}_list.txt"), source=str(source))
 
