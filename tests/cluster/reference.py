@@ -7,7 +7,8 @@ import numpy as np
 
 def distance(a, b, metric="euclidean"):
     if metric == "cosine":
-        return max(0.0, 1.0 - float(a @ b) / (np.linalg.norm(a) * np.linalg.norm(b)))
+        # 1 - cos, written so that a token is at exactly 0 from itself
+        return distance(a / np.linalg.norm(a), b / np.linalg.norm(b)) ** 2 / 2
     return math.sqrt(float(((a - b) ** 2).sum()))
 
 

@@ -1,13 +1,15 @@
 """``centerclip demo``: see the parts that exist at work, without data or network."""
 
 import time
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 
 def demo(
-    clustering: str = typer.Option("B6-4,24", help="Clustering, in the paper's notation; the block does not matter."),
-    method_report: bool = typer.Option(True, "--report/--no-report", help="Compare the methods in a table."),
+    clustering: Annotated[str, typer.Option(help="Clustering, in the paper's notation; any block will do.")] = "B6-4,7",
+    picture: Annotated[Path | None, typer.Option(help="Save the drawing as a picture, for example demo.png.")] = None,
 ) -> None:
     """Cluster the tokens of a generated video and show which ones are kept."""
     import torch
@@ -15,14 +17,14 @@ def demo(
     from rich.table import Table
 
     from ..cluster import Setting, centers
-    from .drawing import kept_tokens
+    from .drawing import kept_tokens, kept_tokens_picture
 
     console = Console()
     setting = Setting.parse(clustering)
     frames, side = 12, 14
     setting.check(blocks=12, frames=frames, patches=side * side)
     if not setting.stages or setting.method == "pooling":
-        raise typer.BadParameter("the demo draws kept tokens: give a method with stages, such as B6-4,24")
+        raise typer.BadParameter("the demo draws kept tokens: give a method with stages, such as B6-4,7")
     stage = setting.stages[0]
     hidden = generated_video(frames, side)
     result = centers(
@@ -33,26 +35,25 @@ def demo(
         f"[bold]{setting}[/] keeps {stage.k} of the {side * side * frames // stage.segments} tokens of each of "
         f"{stage.segments} segments (bright, coloured by cluster):\n"
     )
-    console.print(
-        kept_tokens(result.places, result.assignment, result.ids, frames=frames, side=side, width=console.width)
-    )
+    console.print(kept_tokens(result.places, result.assignment, frames=frames, side=side, width=console.width))
 
-    if method_report:
-        table = Table(title="\nThe same tokens by every method", title_justify="left")
-        for column in ("method", "kept on moving things", "mean distance to the nearest kept token", "time"):
-            table.add_column(column, justify="right" if column != "method" else "left")
-        patches = hidden[:, 1:].reshape(stage.segments, -1, hidden.shape[2])
-        for method in ("kmedoids", "spectral", "sampling"):
-            start = time.perf_counter()
-            kept = centers(hidden, frames=frames, segments=stage.segments, k=stage.k, method=method)
-            milliseconds = 1000 * (time.perf_counter() - start)
-            nearest = torch.cdist(patches, kept.tokens[:, 1:]).amin(dim=2).mean().item()
-            moving = moving_mask(frames, side)[tuple(kept.places.reshape(-1, 3).T)].float().mean().item()
-            table.add_row(method, f"{moving:.0%}", f"{nearest:.3f}", f"{milliseconds:.1f} ms")
-        console.print(table)
-        share = moving_mask(frames, side).float().mean().item()
-        console.print(f"Moving things cover {share:.0%} of the picture.")
+    table = Table(title="\nThe same tokens by every method", title_justify="left")
+    for column in ("method", "kept on moving things", "mean distance to the nearest kept token", "time"):
+        table.add_column(column, justify="right" if column != "method" else "left")
+    patches = hidden[:, 1:].reshape(stage.segments, -1, hidden.shape[2])
+    for method in ("kmedoids", "spectral", "sampling"):
+        start = time.perf_counter()
+        kept = centers(hidden, frames=frames, segments=stage.segments, k=stage.k, method=method)
+        milliseconds = 1000 * (time.perf_counter() - start)
+        nearest = torch.cdist(patches, kept.tokens[:, 1:]).amin(dim=2).mean().item()
+        moving = moving_mask(frames, side)[tuple(kept.places.reshape(-1, 3).T)].float().mean().item()
+        table.add_row(method, f"{moving:.0%}", f"{nearest:.3f}", f"{milliseconds:.1f} ms")
+    console.print(table)
+    share = moving_mask(frames, side).float().mean().item()
+    console.print(f"Moving things cover {share:.0%} of the picture.")
     console.print("\nNext: [bold]from centerclip.cluster import kmedoids[/] (see README.md), or [bold]make bench[/].")
+    if picture:
+        kept_tokens_picture(result.places, result.assignment, frames=frames, side=side).save(picture)
 
 
 def moving_mask(frames: int, side: int):  # type: ignore[no-untyped-def]
@@ -79,6 +80,6 @@ def generated_video(frames: int, side: int, width: int = 64):  # type: ignore[no
     upper = (rows < side // 2).expand_as(moving)
     video[moving & upper] = 2 * square[0]
     video[moving & ~upper] = 2 * disc[0]
-    video += 0.15 * torch.randn(video.shape, generator=generator)
+    video += 0.08 * torch.randn(video.shape, generator=generator)
     tokens = video.flatten(1, 2)
     return torch.cat([tokens.mean(dim=1, keepdim=True), tokens], dim=1)
