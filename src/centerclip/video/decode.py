@@ -1,0 +1,180 @@
+"""Get chosen frames of an open file: by seeking when the packets allow it, else by decoding everything."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+
+import av
+from av.packet import Packet
+from av.video.frame import VideoFrame
+
+from .errors import UnreadableVideo
+from .source import Source
+from .timeline import Keyframe, PacketTable, Timeline, finished_timeline, repaired
+
+# Frames that no other frame refers to can be left out exactly in these codecs; other decoders guess.
+CODECS_WITH_UNREFERENCED_FRAMES = {"h264", "hevc"}
+READABLE_SHARE = 0.5  # a video of which fewer frames decode is not worth calling readable
+
+Keep = Callable[[int, VideoFrame], None]
+
+
+class Doubt(Exception):
+    """Seeking did not give what the packets promised; only a sequential read is sure."""
+
+
+def seek_frames(source: Source, table: PacketTable, chosen: Sequence[int], keep: Keep) -> None:
+    """Decode the chosen frames, jumping from keyframe to keyframe over what is not needed.
+
+    Args:
+        source: an open file.
+        table: its packets, without doubt.
+        chosen: ascending numbers of frames, without repeats.
+        keep: called with ``(place in chosen, frame)``.
+
+    Raises:
+        Doubt: a frame came back damaged, out of place or not at all.
+    """
+    if table.doubt is not None:
+        raise Doubt(table.doubt)
+    walk = _Walk(source, table)
+    for place, frame in enumerate(chosen):
+        keep(place, walk.to(table.timeline.pts[frame], chosen[place:]))
+
+
+class _Walk:
+    """A decoder's way through a file, checked against the packet table at every step."""
+
+    def __init__(self, source: Source, table: PacketTable) -> None:
+        self.source, self.table = source, table
+        self.context = source.stream.codec_context
+        self.may_skip = self.context.codec.name in CODECS_WITH_UNREFERENCED_FRAMES
+        self.packets: Iterator[Packet] = iter(())
+        self.next_packet = 0  # number of the packet that the demuxer gives next
+        self.earliest = 0  # frames before this time, after a seek, lack the frames they refer to
+        self.next_shown = 0  # number of the frame that should come next, when none is skipped
+        self.ready: list[VideoFrame] = []
+        self._seek(table.keyframes[0])
+
+    def to(self, pts: int, chosen: Sequence[int]) -> VideoFrame:
+        """The frame of a time, which lies after all that were asked for before."""
+        keyframe = self.table.keyframe_before(pts)
+        if keyframe.packet > self.next_packet:
+            self._feed_first_packet()
+            self._seek(keyframe)
+        wanted = {self.table.timeline.pts[frame] for frame in chosen}
+        for frame in self._frames(wanted):
+            if frame.pts == pts:
+                return frame
+            if frame.pts is not None and frame.pts > pts:
+                break
+        raise Doubt(f"the frame at {pts} ticks did not come")
+
+    def _feed_first_packet(self) -> None:
+        """Show the decoder the start of the stream before the first jump.
+
+        Some encoders describe themselves there alone, and a decoder that does not know them makes green frames.
+        """
+        if self.next_packet == 0:
+            self._decode(next(self.packets), set())
+
+    def _seek(self, keyframe: Keyframe) -> None:
+        for target in (keyframe.pts, keyframe.dts):  # containers differ in the time they seek by
+            try:
+                self.source.container.seek(target, stream=self.source.stream)
+            except av.FFmpegError as error:
+                raise Doubt(f"the container does not seek ({error.strerror})") from error
+            self.packets = self.source.packets()
+            first = next(self.packets, None)
+            if first is None or first.pts is None:
+                continue
+            landed = self.table.keyframe_before(first.pts)
+            if landed.pts == first.pts and first.is_keyframe and landed.packet <= keyframe.packet:
+                self.next_packet, self.earliest = landed.packet, landed.pts
+                self.next_shown = bisect_left(self.table.timeline.pts, landed.pts)
+                self.ready = []
+                self.packets = _chain(first, self.packets)
+                return
+        raise Doubt("seeking did not arrive at the keyframe")
+
+    def _frames(self, wanted: set[int]) -> Iterator[VideoFrame]:
+        """Frames as they come, each where the table says."""
+        while True:
+            while self.ready:
+                frame = self.ready.pop(0)
+                if frame.pts is not None and frame.pts < self.earliest:
+                    continue
+                self._check(frame)
+                yield frame
+            packet = next(self.packets, None)
+            if packet is None:
+                return
+            self.ready = self._decode(packet, wanted)
+
+    def _decode(self, packet: Packet, wanted: set[int]) -> list[VideoFrame]:
+        self.next_packet += 1
+        if self.may_skip:
+            self.context.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
+        try:
+            return self.source.stream.decode(packet)
+        except av.EOFError:
+            return []
+        except av.FFmpegError as error:
+            raise Doubt(f"a packet does not decode ({error.strerror})") from error
+
+    def _check(self, frame: VideoFrame) -> None:
+        pts = self.table.timeline.pts
+        if frame.is_corrupt:
+            raise Doubt("a frame is damaged")
+        number = -1 if frame.pts is None else bisect_left(pts, frame.pts)
+        if number < 0 or number >= len(pts) or pts[number] != frame.pts:
+            raise Doubt("a frame came at a time that no packet has")
+        if number < self.next_shown or (number > self.next_shown and not self.may_skip):
+            raise Doubt("frames came out of order")
+        self.next_shown = number + 1
+
+
+def decode_all(source: Source, table: PacketTable, chosen: Sequence[int], keep: Keep) -> tuple[Timeline, int]:
+    """Decode a file from its start to its end, as a player would, passing over what does not decode.
+
+    Args:
+        source: a file that was just opened.
+        table: its packets.
+        chosen: numbers of frames to keep, in the order that frames come, without repeats.
+        keep: called with ``(place in chosen, frame)``.
+
+    Returns:
+        The frames that came, and how many packets gave an error.
+    """
+    places = {number: place for place, number in enumerate(chosen)}
+    times: list[int | None] = []
+    last_duration, lost = 0, 0
+    packets = source.packets()
+    while True:
+        try:
+            packet = next(packets, None)
+        except av.FFmpegError:
+            source.deadline.check()
+            lost += 1
+            break
+        if packet is None:
+            break
+        try:
+            frames = source.stream.decode(packet)
+        except av.EOFError:
+            continue
+        except av.FFmpegError:
+            lost += 1
+            continue
+        for frame in frames:
+            if len(times) in places:
+                keep(places[len(times)], frame)
+            times.append(frame.pts)
+            last_duration = frame.duration
+    if len(times) < READABLE_SHARE * len(table.timeline):
+        raise UnreadableVideo(source.path, f"only {len(times)} of {len(table.timeline)} frames can be decoded")
+    return finished_timeline(repaired(times, source), last_duration, source), lost
+
+
+def _chain(first: Packet, rest: Iterator[Packet]) -> Iterator[Packet]:
+    yield first
+    yield from rest

@@ -1,0 +1,55 @@
+"""Which frames to take: bin centres for evaluation, one random frame per bin for training (TSN)."""
+
+import hashlib
+
+
+def bin_centres(available: int, count: int) -> list[int]:
+    """Cut ``available`` frames into ``count`` equal bins and take the middle of each.
+
+    Integer arithmetic, so that every machine agrees. A video with fewer frames than asked for gives each of its
+    frames once, then repeats the last.
+
+    Returns:
+        ``count`` ascending indices in ``[0, available)``.
+    """
+    _check(available, count)
+    if available <= count:
+        return _every_frame(available, count)
+    return [(2 * i + 1) * available // (2 * count) for i in range(count)]
+
+
+def random_in_bins(available: int, count: int, *, seed: int, epoch: int, video: str) -> list[int]:
+    """Take one random frame of each of ``count`` equal bins.
+
+    The choice is a function of the arguments alone: no generator state, so a run that was resumed, or that is spread
+    over any number of workers, draws the same frames.
+
+    Args:
+        available: frames of the video.
+        count: frames to take.
+        seed: seed of the run.
+        epoch: pass over the data.
+        video: name of the video.
+
+    Returns:
+        ``count`` ascending indices in ``[0, available)``; short videos as in :func:`bin_centres`.
+    """
+    _check(available, count)
+    if available <= count:
+        return _every_frame(available, count)
+    chosen = []
+    for i in range(count):
+        first, past = i * available // count, (i + 1) * available // count
+        digest = hashlib.blake2b(f"{seed}\0{epoch}\0{i}\0{video}".encode("utf-8", "surrogatepass"), digest_size=8)
+        draw = int.from_bytes(digest.digest(), "big")  # uniform in [0, 2^64)
+        chosen.append(first + (draw * (past - first) >> 64))
+    return chosen
+
+
+def _every_frame(available: int, count: int) -> list[int]:
+    return [min(i, available - 1) for i in range(count)]
+
+
+def _check(available: int, count: int) -> None:
+    if available < 1 or count < 1:
+        raise ValueError(f"cannot take {count} frames of {available}: both must be at least 1")
