@@ -49,7 +49,10 @@ class Orientation:
 
 def frame_orientation(frame: VideoFrame) -> Orientation:
     """How a decoded frame has to be turned."""
-    matrix: Any = frame.side_data.get("DISPLAYMATRIX")
+    # Side data and its frame refer to each other, which keeps the frame in memory until the garbage collector comes;
+    # better that it keeps a tiny copy.
+    tiny = frame.reformat(16, 16, "gray", threads=1)
+    matrix: Any = tiny.side_data.get("DISPLAYMATRIX")
     return Orientation(None if matrix is None else bytes(matrix))
 
 
@@ -68,7 +71,7 @@ def shown_size(
 
 
 class Album:
-    """Converts the chosen frames of one video into one tensor; the first one decides the size of all.
+    """Converts the chosen frames of one video into one tensor; the first one decides the size and the turn of all.
 
     Args:
         path: the file, for errors.
@@ -85,23 +88,24 @@ class Album:
         self.pixel_aspect, self.short_side = pixel_aspect, short_side
         self.rgb: Tensor | None = None  # [count, H, W, 3]
         self.added: set[int] = set()
+        self._orientation = Orientation(None)
         self._reformatter = VideoReformatter()
 
     def add(self, place: int, frame: VideoFrame) -> None:
         """Convert a frame and keep it at a place in ``[0, count)``."""
-        orientation = frame_orientation(frame)
         if self.rgb is None:
+            self._orientation = frame_orientation(frame)
             width, height = shown_size(frame.width, frame.height, self.pixel_aspect, self.short_side)
-            if orientation.transpose:
+            if self._orientation.transpose:
                 width, height = height, width
             self.rgb = self._empty(width, height)
         height, width = self.rgb.shape[1:3]
-        if orientation.transpose:
+        if self._orientation.transpose:
             width, height = height, width
         small = self._reformatter.reformat(
             frame, width, height, "rgb24", interpolation=Interpolation.BICUBIC, threads=1
         )
-        self.rgb[place] = torch.from_numpy(np.ascontiguousarray(orientation.apply(small.to_ndarray())))
+        self.rgb[place] = torch.from_numpy(np.ascontiguousarray(self._orientation.apply(small.to_ndarray())))
         self.added.add(place)
 
     def _empty(self, width: int, height: int) -> Tensor:

@@ -37,7 +37,9 @@ CONTAINERS = (
 )
 LOST_TAIL = 0.01  # a file that lacks less of its bytes than this still plays to the end
 
-av.logging.set_level(av.logging.PANIC)  # FFmpeg writes to the terminal; what matters comes back as an error
+# What matters comes back as an error, so FFmpeg's messages go nowhere. Any level but None also makes decoder threads
+# wait for Python's lock to log, which the thread that waits for them to stop may hold: a deadlock.
+av.logging.set_level(None)
 
 
 @dataclass
