@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import AnnotationError
+from .errors import AbsentError, AnnotationError
 from .plain_pickle import load_plain
 
 MOST_BYTES = 2**30  # of one file, unpacked: ten times the largest benchmark, small enough for any machine
@@ -32,7 +32,7 @@ class AnnotationFiles:
                     if path.is_file():
                         return path
         where = " or ".join(map(str, self.folders))
-        raise AnnotationError(
+        raise AbsentError(
             f"no annotation file {' or '.join(names)} (or .gz) in {where}. Name its folder with --annotations."
         )
 

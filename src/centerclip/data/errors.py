@@ -15,6 +15,10 @@ class AnnotationError(DataError, ValueError):
     """An annotation file is absent, malformed or asks for something outside the data set."""
 
 
+class AbsentError(AnnotationError):
+    """There is no annotation file, or nothing in it, for a split."""
+
+
 class MissingVideosError(DataError, FileNotFoundError):
     """Annotated videos have no file. ``missing`` holds all their ids."""
 

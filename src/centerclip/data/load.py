@@ -8,7 +8,7 @@ from .activitynet import ACTIVITYNET
 from .annotations import AnnotationFiles, Captions
 from .benchmark import Benchmark, Clip
 from .didemo import DIDEMO
-from .errors import AnnotationError, MissingVideosError
+from .errors import AbsentError, AnnotationError, MissingVideosError
 from .files import VideoFiles
 from .formats import Format
 from .lsmdc import LSMDC
@@ -72,7 +72,7 @@ def read_captions(name: str, root: str | Path, split: str, *, annotations: str |
             raise AnnotationError(f"video {min(twice)} of {form.name} stands in more than one split of {split}.")
         captions |= read
     if not captions:
-        raise AnnotationError(f"{form.name} has no videos in the split {split}.")
+        raise AbsentError(f"{form.name} has no videos in the split {split}.")
     return captions
 
 

@@ -1,0 +1,193 @@
+"""``centerclip data``: check a copy of a benchmark, or make a small one."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ..data.prepare import PrepareReport
+    from ..data.verify import SplitCheck, Verification
+
+LISTED = 20  # names on the screen; --json has all of them
+
+app = typer.Typer(name="data", help="Check a copy of a benchmark, or make a small one.", no_args_is_help=True)
+
+
+@app.command()
+def verify(
+    name: Annotated[str, typer.Argument(help="msrvtt, msrvtt-7k, msvd, lsmdc, activitynet, didemo or folder.")],
+    root: Annotated[Path, typer.Option(help="Folder with the videos, in any sub-folders.")],
+    annotations: Annotated[
+        Path | None, typer.Option(help="Folder with the annotation files.", show_default="ROOT or ROOT/annotations")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="train, val, test, or some of them joined by '+'.", show_default="all")
+    ] = None,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Accept missing videos and other counts than the published ones.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not open the videos.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Videos opened at the same time.", show_default="cores")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Compare a copy of a benchmark with the published figures and open every video of it."""
+    from ..data.errors import AnnotationError
+    from ..data.load import format_of, split_names
+    from ..data.verify import verify as check
+
+    try:
+        format_of(name)
+        if split is not None:
+            split_names(split)
+    except AnnotationError as error:
+        raise typer.BadParameter(str(error)) from error
+    with _progress("opening videos", quiet=as_json or quick) as on_progress:
+        result = check(
+            name, root, annotations=annotations, split=split, quick=quick, workers=workers, on_progress=on_progress
+        )
+    problems = _problems(result, allow_missing)
+    if as_json:
+        typer.echo(json.dumps(_verification(result, ok=not problems), indent=2))
+    else:
+        _show(result)
+    if problems:
+        typer.echo(f"centerclip: {'; '.join(problems)}.", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def prepare(
+    source: Annotated[Path, typer.Argument(help="Folder with the videos.")],
+    target: Annotated[Path, typer.Argument(help="Folder for the small copies; a stopped run goes on where it was.")],
+    fps: Annotated[float, typer.Option(min=0.01, help="Frames a second.")] = 3.0,
+    short_side: Annotated[int, typer.Option(min=2, help="Pixels; smaller videos keep their size.")] = 224,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Videos encoded at the same time.", show_default="cores")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Re-encode a folder of videos small, so that training reads them many times faster."""
+    from ..data.prepare import REPORT
+    from ..data.prepare import prepare as run
+
+    with _progress("encoding", quiet=as_json) as on_progress:
+        report = run(source, target, fps=fps, short_side=short_side, workers=workers, on_progress=on_progress)
+    if as_json:
+        typer.echo(json.dumps(asdict(report), indent=2))
+    else:
+        typer.echo(_summary(report))
+        if report.failed:
+            typer.echo("Failed:\n" + _listing([f"{video}: {reason}" for video, reason in report.failed.items()]))
+    if report.failed:
+        typer.echo(f"centerclip: {len(report.failed):,} videos failed; all are in {target / REPORT}.", err=True)
+        raise typer.Exit(1)
+
+
+def _problems(result: "Verification", allow_missing: bool) -> list[str]:
+    """Why a copy is not as it should be, in words."""
+    problems = []
+    if result.missing and not allow_missing:
+        problems.append(f"{len(result.missing):,} videos are missing (accept a smaller gallery with --allow-missing)")
+    if result.differences and not allow_missing:
+        problems.append("; ".join(result.differences) + " (accept it with --allow-missing)")
+    if result.unreadable:
+        problems.append(f"{len(result.unreadable):,} videos cannot be read; replace or remove them")
+    return problems
+
+
+def _verification(result: "Verification", *, ok: bool) -> dict[str, object]:
+    splits = [asdict(check) | {"differences": check.differences} for check in result.splits]
+    return {"ok": ok} | asdict(result) | {"splits": splits, "missing": result.missing}
+
+
+def _show(result: "Verification") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(soft_wrap=True)
+    table = Table(title=result.name, title_justify="left")
+    for column in ("split", "videos (published)", "captions (published)", "files", "fingerprint"):
+        table.add_column(column, justify="left" if column in ("split", "fingerprint") else "right", no_wrap=True)
+    for check in result.splits:
+        table.add_row(*_row(check))
+    for split in result.absent:
+        table.add_row(split, "-", "-", "-", "", style="dim")
+    console.print(table)
+    if result.note:
+        typer.echo(f"Note: {result.note}.")
+    for difference in result.differences:
+        typer.echo(f"Differs: {difference}.")
+    for split, reason in result.absent.items():
+        typer.echo(f"Not checked: {split}, {reason}")
+    if result.missing:
+        typer.echo(f"Missing, {len(result.missing):,} videos:\n{_listing(result.missing)}")
+    if result.unreadable:
+        named = [f"{video}: {reason}" for video, reason in result.unreadable.items()]
+        typer.echo(f"Unreadable, {len(named):,} of {result.opened:,} videos opened:\n{_listing(named)}")
+    elif result.opened:
+        typer.echo(f"All {result.opened:,} videos that are there can be opened.")
+
+
+def _row(check: "SplitCheck") -> tuple[str, ...]:
+    known = check.published
+    return (
+        check.split,
+        _beside(check.videos, known.videos if known else None),
+        _beside(check.captions, known.captions if known else None),
+        f"{check.found:,}",
+        check.fingerprint if check.found else "",
+    )
+
+
+def _beside(here: int, published: int | None) -> str:
+    return f"{here:,}" if published is None else f"{here:,} ({published:,})"
+
+
+def _summary(report: "PrepareReport") -> str:
+    line = f"{report.done:,} encoded, {report.skipped:,} were there, {len(report.failed):,} failed."
+    if report.source_bytes:
+        saved = report.source_bytes - report.target_bytes
+        line += (
+            f" {_megabytes(report.source_bytes)} became {_megabytes(report.target_bytes)}: "
+            f"{_megabytes(saved)} saved ({saved / report.source_bytes:.0%})."
+        )
+    return line
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if abs(size) >= 1e9 else f"{size / 1e6:,.1f} MB"
+
+
+def _listing(names: Sequence[str]) -> str:
+    rest = [f"... and {len(names) - LISTED:,} more (all of them with --json)"] if len(names) > LISTED else []
+    return "\n".join(f"  {name}" for name in [*names[:LISTED], *rest])
+
+
+@contextmanager
+def _progress(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr with rate and time left; yields what to call with (finished, total)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn(title),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as bar:
+        task = bar.add_task(title, total=None, rate="")
+
+        def show(finished: int, total: int) -> None:
+            speed = bar.tasks[0].speed
+            bar.update(task, completed=finished, total=total, rate=f"{speed:.1f} a second" if speed else "")
+
+        yield show

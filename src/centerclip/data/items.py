@@ -1,0 +1,112 @@
+"""One item of a batch: the frames of a video, cropped, and a caption. Runs in the loader's worker processes."""
+
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ..video import Frames, VideoError, read_frames
+from .batches import Key, draw
+from .benchmark import Benchmark
+
+Kind = Literal["videos", "pairs"]
+
+
+class Batch(TypedDict):
+    """What a model is fed with.
+
+    Keys:
+        rgb: uint8 ``[B, T, size, size, 3]``.
+        mask: bool ``[B, T]``, False where a frame only fills up a short video.
+        times: float64 ``[B, T]``, seconds.
+        captions: one sentence for each video.
+        video: ids of the videos.
+        index: int64 ``[B]``, places in ``benchmark.videos``, or in ``benchmark.captions`` when items are pairs.
+    """
+
+    rgb: Tensor
+    mask: Tensor
+    times: Tensor
+    captions: list[str]
+    video: list[str]
+    index: Tensor
+
+
+@dataclass(frozen=True)
+class Item:
+    """A part of a batch."""
+
+    frames: Frames
+    caption: str
+    video: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A video that could not be read. It is handed over as a value: an exception would lose its type on the way."""
+
+    video: str
+    path: str
+    reason: str
+
+
+class VideoItems(Dataset[Item | Failure]):
+    """The items of a benchmark by (epoch, place); the same key always gives the same frames and caption.
+
+    Args:
+        benchmark: a loaded split.
+        frames: frames of an item.
+        size: side of the square pictures.
+        kind: ``videos`` has each video once; ``pairs`` has each (video, caption) once.
+        seed: seed of the run; None takes bin centres and, of ``videos``, the first caption.
+    """
+
+    def __init__(self, benchmark: Benchmark, *, frames: int, size: int, kind: Kind, seed: int | None) -> None:
+        self.benchmark, self.frames, self.size, self.kind, self.seed = benchmark, frames, size, kind, seed
+
+    def __len__(self) -> int:
+        return len(self.benchmark.videos if self.kind == "videos" else self.benchmark.captions)
+
+    def __getitem__(self, key: Key) -> Item | Failure:
+        epoch, index = key
+        place = index if self.kind == "videos" else self.benchmark.video_of_caption[index]
+        clip = self.benchmark.videos[place]
+        if self.kind == "pairs":
+            caption = self.benchmark.captions[index]
+        elif self.seed is None:
+            caption = clip.captions[0]
+        else:
+            caption = clip.captions[draw(self.seed, epoch, clip.id, "caption") % len(clip.captions)]
+        # Pairs of the same video would all show the same frames of it, so they draw by the pair.
+        drawn_by = clip.id if self.kind == "videos" else f"{clip.id}\0{index}"
+        random = None if self.seed is None else (self.seed, epoch, drawn_by)
+        try:
+            frames = read_frames(clip.path, self.frames, random=random, short_side=self.size)
+        except VideoError as error:
+            return Failure(clip.id, str(clip.path), f"{error.detail}. {error.advice}")
+        return Item(frames, caption, clip.id, index)
+
+    def collate(self, items: list[Item | Failure]) -> tuple[Batch | None, list[Failure]]:
+        """A batch of the items that could be read, None when there is none, and those that could not."""
+        read = [item for item in items if isinstance(item, Item)]
+        failures = [item for item in items if isinstance(item, Failure)]
+        if not read:
+            return None, failures
+        batch = Batch(
+            rgb=torch.stack([centre_crop(item.frames.rgb, self.size) for item in read]),
+            mask=torch.stack([item.frames.mask for item in read]),
+            times=torch.stack([item.frames.times for item in read]),
+            captions=[item.caption for item in read],
+            video=[item.video for item in read],
+            index=torch.tensor([item.index for item in read]),
+        )
+        return batch, failures
+
+
+def centre_crop(rgb: Tensor, size: int) -> Tensor:
+    """The middle of pictures ``[T, H, W, 3]`` as ``[T, size, size, 3]``."""
+    top, left = (rgb.shape[1] - size) // 2, (rgb.shape[2] - size) // 2
+    return rgb[:, top : top + size, left : left + size]

@@ -1,0 +1,128 @@
+"""Keeps a model fed: videos are decoded in worker processes, ahead of the model, in an order that can be repeated."""
+
+import logging
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from torch.utils.data import DataLoader
+
+from .batches import EpochBatches
+from .benchmark import Benchmark
+from .errors import DataError, UnreadableVideoError, WorkerDiedError
+from .items import Batch, Failure, Kind, VideoItems
+from .processes import usable_cores
+
+log = logging.getLogger(__name__)
+
+
+class Loader:
+    """Batches of a benchmark.
+
+    ``loader.epoch(n)`` iterates over epoch ``n``; ``loader.epoch(n, start=k)`` goes on from its batch ``k``. What a
+    batch holds depends on (seed, epoch, video) alone, never on workers, so resumed and distributed runs repeat exactly.
+
+    Args:
+        benchmark: a loaded split.
+        training: shuffle, random frames and captions, full batches only; else everything once, in order, with the
+            frames in the middle of each bin and the first caption (all captions are in ``benchmark.captions``).
+        batch_size: videos of a batch on this rank.
+        frames: frames of a video.
+        size: side of the square pictures.
+        items: ``videos``, an epoch shows each video once with one of its captions; ``pairs``, with each of them.
+        seed: seed of the run.
+        rank: this process, of ``world``.
+        world: number of processes that share an epoch.
+        workers: decoding processes; 0 decodes in this one. By default one for each core.
+        read_ahead: batches that each worker keeps ready.
+        on_error: ``raise`` stops at a video that cannot be read; ``skip`` leaves it out of its batch, logs it and
+            keeps it in ``failures``.
+        start_method: how workers start (``fork``, ``spawn``, ``forkserver``); by default as the system does.
+    """
+
+    def __init__(
+        self,
+        benchmark: Benchmark,
+        *,
+        training: bool,
+        batch_size: int = 32,
+        frames: int = 12,
+        size: int = 224,
+        items: Kind = "videos",
+        seed: int = 42,
+        rank: int = 0,
+        world: int = 1,
+        workers: int | None = None,
+        read_ahead: int = 2,
+        on_error: Literal["raise", "skip"] = "raise",
+        start_method: str | None = None,
+    ) -> None:
+        self.benchmark, self.on_error = benchmark, on_error
+        self.failures: dict[str, str] = {}
+        self._items = VideoItems(benchmark, frames=frames, size=size, kind=items, seed=seed if training else None)
+        self._batches = EpochBatches(
+            len(self._items), batch_size, seed=seed, shuffle=training, drop_last=training, rank=rank, world=world
+        )
+        if not len(self._batches):
+            raise DataError(
+                f"{len(self._items):,} {items} do not fill one batch of {batch_size} on {world} processes; "
+                "take a smaller batch."
+            )
+        self._workers = usable_cores() if workers is None else workers
+        self._read_ahead = read_ahead
+        self._start_method = start_method
+        self._loader: DataLoader[tuple[Batch | None, list[Failure]]] | None = None
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return len(self._batches)
+
+    def epoch(self, epoch: int = 0, *, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from batch ``start`` on.
+
+        Raises:
+            UnreadableVideoError: a video cannot be read, and ``on_error`` is ``raise``.
+            WorkerDiedError: a worker process was killed or crashed. The next call starts new ones.
+        """
+        self._batches.go_to(epoch, start)
+        self._loader = self._loader or self._new_loader()
+        try:
+            for batch, failures in self._loader:
+                for failure in failures:
+                    self._report(failure)
+                if batch is not None:
+                    yield batch
+        except RuntimeError as error:
+            # Torch has no type of its own for this; whatever else a worker raises keeps its own message.
+            if not re.match(r"DataLoader worker \(pid", str(error)):
+                raise
+            self.close()
+            raise WorkerDiedError(
+                f"a process that decodes videos died ({str(error).split('. ')[0]}). Out of memory is the usual cause: "
+                "take fewer workers or smaller batches, or look at the system's log."
+            ) from error
+
+    def close(self) -> None:
+        """End the worker processes. They also end with the loader."""
+        self._loader = None
+
+    def _report(self, failure: Failure) -> None:
+        if self.on_error == "raise":
+            raise UnreadableVideoError(failure.video, failure.path, failure.reason)
+        if failure.video not in self.failures:
+            log.warning("video %s is left out: %s", failure.video, failure.reason)
+        self.failures[failure.video] = failure.reason
+
+    def _new_loader(self) -> DataLoader[tuple[Batch | None, list[Failure]]]:
+        parallel = self._workers > 0
+        return DataLoader(
+            self._items,  # type: ignore[arg-type]  # collate turns its items into batches
+            batch_sampler=self._batches,
+            collate_fn=self._items.collate,
+            num_workers=self._workers,
+            prefetch_factor=self._read_ahead if parallel else None,
+            persistent_workers=parallel,
+            multiprocessing_context=self._start_method if parallel else None,
+            pin_memory=torch.cuda.is_available(),
+        )

@@ -1,0 +1,164 @@
+"""Compares a copy of a benchmark with the published figures, and looks at every video of it."""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .annotations import Captions
+from .benchmark import Benchmark, Clip
+from .errors import AbsentError, DataError
+from .files import VideoFiles
+from .formats import Published
+from .load import SPLITS, format_of, read_captions, split_names
+from .processes import run_each, usable_cores
+
+PROBE_SECONDS = 120.0  # for one video; reading its packets takes far less
+
+
+@dataclass(frozen=True)
+class SplitCheck:
+    """What was found of one split. ``videos`` and ``captions`` count annotations, ``found`` files."""
+
+    split: str
+    videos: int
+    captions: int
+    published: Published | None
+    found: int
+    missing: tuple[str, ...]
+    fingerprint: str
+
+    @property
+    def differences(self) -> list[str]:
+        """Each figure that is not the published one, and by how much, in words."""
+        if self.published is None:
+            return []
+        pairs = [("videos", self.videos, self.published.videos), ("captions", self.captions, self.published.captions)]
+        return [
+            f"{self.split} has {here:,} {what}, {abs(here - there):,} {'more' if here > there else 'fewer'} than the "
+            f"{there:,} published"
+            for what, here, there in pairs
+            if there is not None and here != there
+        ]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The state of a copy of a benchmark.
+
+    Attributes:
+        name: the benchmark.
+        note: a line about its splits.
+        splits: what was found of each split, and of splits that are published together.
+        absent: splits without an annotation file, and what was looked for.
+        unreadable: videos that cannot be opened, with the reason; empty when they were not opened.
+        opened: how many videos were opened.
+    """
+
+    name: str
+    note: str
+    splits: list[SplitCheck]
+    absent: dict[str, str]
+    unreadable: dict[str, str] = field(default_factory=dict)
+    opened: int = 0
+
+    @property
+    def missing(self) -> list[str]:
+        """All videos without a file."""
+        return list(dict.fromkeys(video for check in self.splits for video in check.missing))
+
+    @property
+    def differences(self) -> list[str]:
+        """All figures that are not the published ones."""
+        return [difference for check in self.splits for difference in check.differences]
+
+
+def verify(
+    name: str,
+    root: str | Path,
+    *,
+    annotations: str | Path | None = None,
+    split: str | None = None,
+    quick: bool = False,
+    workers: int | None = None,
+    on_progress: Callable[[int, int], None] = lambda opened, total: None,
+) -> Verification:
+    """Count the annotations and the files of a benchmark, and open every video.
+
+    Args:
+        name: as for :func:`~centerclip.data.load`.
+        root: the folder with the videos.
+        annotations: the folder with the annotation files.
+        split: one split, or several joined by ``+``; by default all that have an annotation file.
+        quick: do not open the videos.
+        workers: processes that open videos, by default one for each core.
+        on_progress: called with (opened, total) after each video.
+
+    Raises:
+        AnnotationError: a file is malformed, or the split that was asked for has none.
+    """
+    form = format_of(name)
+    files = VideoFiles.under(Path(root))
+    captions: dict[str, Captions] = {}
+    absent: dict[str, str] = {}
+    for single in split_names(split) if split else SPLITS:
+        try:
+            captions[single] = read_captions(name, root, single, annotations=annotations)
+        except AbsentError as error:
+            if split:
+                raise
+            absent[single] = str(error)
+    if not captions:
+        raise AbsentError(f"{form.name} has no annotation file here. {next(iter(absent.values()))}")
+    together = [known for known in form.published if "+" in known and set(known.split("+")) <= captions.keys()]
+    checks, paths = [], {}
+    for each in (*captions, *together):
+        parts = {video: said for single in each.split("+") for video, said in captions[single].items()}
+        check, found = _check(form.name, each, parts, form.published.get(each), files)
+        checks.append(check)
+        paths.update(found)
+    result = Verification(form.name, form.note, checks, absent, opened=0 if quick else len(paths))
+    return result if quick else _open_all(result, paths, workers or usable_cores(), on_progress)
+
+
+def _check(
+    name: str, split: str, captions: Captions, published: Published | None, files: VideoFiles
+) -> tuple[SplitCheck, dict[str, Path]]:
+    paths = {video: path for video in captions if (path := files.find(video))}
+    clips = tuple(Clip(video, path, tuple(captions[video])) for video, path in paths.items())
+    check = SplitCheck(
+        split=split,
+        videos=len(captions),
+        captions=sum(map(len, captions.values())),
+        published=published,
+        found=len(paths),
+        missing=tuple(video for video in captions if video not in paths),
+        fingerprint=Benchmark(name, split, clips).fingerprint,
+    )
+    return check, paths
+
+
+def _open_all(
+    result: Verification, paths: dict[str, Path], workers: int, on_progress: Callable[[int, int], None]
+) -> Verification:
+    videos = {path: video for video, path in paths.items()}
+    on_progress(0, len(videos))
+    with closing(run_each(opens, videos, workers=workers, timeout=PROBE_SECONDS)) as outcomes:
+        for opened, outcome in enumerate(outcomes, start=1):
+            if outcome.error is not None:
+                result.unreadable[videos[outcome.job]] = outcome.error
+            on_progress(opened, len(videos))
+    return result
+
+
+def opens(path: Path) -> None:
+    """Raise an error that says why, if a video cannot be opened. Runs in a worker process."""
+    import torch
+
+    from ..video import VideoError, probe
+
+    torch.set_num_threads(1)  # many videos are opened at the same time
+    try:
+        probe(path)
+    except VideoError as error:
+        raise DataError(f"{error.detail}. {error.advice}") from error
