@@ -36,18 +36,20 @@ def seek_frames(source: Source, table: PacketTable, chosen: Sequence[int], keep:
     """
     if table.doubt is not None:
         raise Doubt(table.doubt)
-    walk = _Walk(source, table)
-    for place, frame in enumerate(chosen):
-        keep(place, walk.to(table.timeline.pts[frame], chosen[place:]))
+    wanted = [table.timeline.pts[frame] for frame in chosen]
+    walk = _Walk(source, table, set(wanted))
+    for place, pts in enumerate(wanted):
+        keep(place, walk.to(pts))
 
 
 class _Walk:
     """A decoder's way through a file, checked against the packet table at every step."""
 
-    def __init__(self, source: Source, table: PacketTable) -> None:
-        self.source, self.table = source, table
+    def __init__(self, source: Source, table: PacketTable, wanted: set[int]) -> None:
+        self.source, self.table, self.wanted = source, table, wanted
         self.context = source.stream.codec_context
-        self.may_skip = self.context.codec.name in CODECS_WITH_UNREFERENCED_FRAMES
+        # Without reordering there is next to nothing to skip, or the times are wrong, which only the full order shows.
+        self.may_skip = table.reordered and self.context.codec.name in CODECS_WITH_UNREFERENCED_FRAMES
         self.packets: Iterator[Packet] = iter(())
         self.next_packet = 0  # number of the packet that the demuxer gives next
         self.earliest = 0  # frames before this time, after a seek, lack the frames they refer to
@@ -55,14 +57,13 @@ class _Walk:
         self.ready: list[VideoFrame] = []
         self._seek(table.keyframes[0])
 
-    def to(self, pts: int, chosen: Sequence[int]) -> VideoFrame:
+    def to(self, pts: int) -> VideoFrame:
         """The frame of a time, which lies after all that were asked for before."""
         keyframe = self.table.keyframe_before(pts)
         if keyframe.packet > self.next_packet:
             self._feed_first_packet()
             self._seek(keyframe)
-        wanted = {self.table.timeline.pts[frame] for frame in chosen}
-        for frame in self._frames(wanted):
+        for frame in self._frames():
             if frame.pts == pts:
                 return frame
             if frame.pts is not None and frame.pts > pts:
@@ -75,7 +76,7 @@ class _Walk:
         Some encoders describe themselves there alone, and a decoder that does not know them makes green frames.
         """
         if self.next_packet == 0:
-            self._decode(next(self.packets), set())
+            self._decode(next(self.packets))
 
     def _seek(self, keyframe: Keyframe) -> None:
         for target in (keyframe.pts, keyframe.dts):  # containers differ in the time they seek by
@@ -96,7 +97,7 @@ class _Walk:
                 return
         raise Doubt("seeking did not arrive at the keyframe")
 
-    def _frames(self, wanted: set[int]) -> Iterator[VideoFrame]:
+    def _frames(self) -> Iterator[VideoFrame]:
         """Frames as they come, each where the table says."""
         while True:
             while self.ready:
@@ -108,12 +109,12 @@ class _Walk:
             packet = next(self.packets, None)
             if packet is None:
                 return
-            self.ready = self._decode(packet, wanted)
+            self.ready = self._decode(packet)
 
-    def _decode(self, packet: Packet, wanted: set[int]) -> list[VideoFrame]:
+    def _decode(self, packet: Packet) -> list[VideoFrame]:
         self.next_packet += 1
         if self.may_skip:
-            self.context.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
+            self.context.skip_frame = "DEFAULT" if packet.pts in self.wanted else "NONREF"
         try:
             return self.source.stream.decode(packet)
         except av.EOFError:

@@ -13,6 +13,7 @@ class Limits:
     Args:
         pixels: largest width x height of a frame, as coded and as shown.
         duration: longest video, in seconds.
+        frames: most frames of a video; a day at 100 frames a second has 8.6 million.
         bytes: largest file.
         memory: most bytes of RGB frames that one call may return.
         seconds: deadline for one call.
@@ -20,6 +21,7 @@ class Limits:
 
     pixels: int = 8192 * 8192
     duration: float = 24 * 3600.0
+    frames: int = 10_000_000
     bytes: int = 64 * 2**30
     memory: int = 4 * 2**30
     seconds: float = 600.0

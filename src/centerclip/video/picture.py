@@ -105,7 +105,8 @@ class Album:
         small = self._reformatter.reformat(
             frame, width, height, "rgb24", interpolation=Interpolation.BICUBIC, threads=1
         )
-        self.rgb[place] = torch.from_numpy(np.ascontiguousarray(self._orientation.apply(small.to_ndarray())))
+        # NumPy's copy, because torch would wake threads for it, which wait for those of the decoder
+        self.rgb.numpy()[place] = self._orientation.apply(small.to_ndarray())
         self.added.add(place)
 
     def _empty(self, width: int, height: int) -> Tensor:

@@ -64,13 +64,13 @@ class PacketTable:
     Attributes:
         timeline: the frames that a decoder should give.
         keyframes: ascending in file order and in time, unless there is a doubt.
-        packets: number of packets.
+        reordered: frames are stored in another order than shown, as they are when some refer to later ones.
         doubt: why the table cannot be relied on, so that only a sequential read is sure; None when it can.
     """
 
     timeline: Timeline
     keyframes: list[Keyframe]
-    packets: int
+    reordered: bool
     doubt: str | None
 
     def keyframe_before(self, pts: int) -> Keyframe:
@@ -84,51 +84,54 @@ class PacketTable:
 def read_packet_table(source: Source) -> PacketTable:
     """Go through the packets of a file once, from its start, without decoding; a few bytes are kept of each."""
     shown, keyframes = array("q"), []
-    latest: int | None = None
-    packets, missing, broken, last_duration, starts_on_keyframe = 0, 0, 0, 0, False
+    packets, missing, broken, last_duration = 0, 0, 0, 0
+    latest = -(2**63)
     try:
         for packet in source.packets():
             if not packet.size:
                 continue
-            if packet.has_sidedata("encryption_info"):
-                raise EncryptedVideo(source.path, "the frames are encrypted")
-            if packet.pts is None:
+            pts = packet.pts
+            if pts is None:
                 missing += 1
             elif not packet.is_discard:  # cut off by an edit list: decoded, never shown
-                if latest is None or packet.pts > latest:
-                    latest, last_duration = packet.pts, packet.duration or 0
-                shown.append(packet.pts)
-            if packet.is_keyframe and packet.pts is not None:
-                dts = packet.pts if packet.dts is None else packet.dts
-                keyframes.append(Keyframe(packets, packet.pts, dts))
-                starts_on_keyframe |= packets == 0
+                if pts > latest:
+                    latest, last_duration = pts, packet.duration or 0
+                shown.append(pts)
+            if packet.is_keyframe:
+                if packet.has_sidedata("encryption_info"):
+                    raise EncryptedVideo(source.path, "the frames are encrypted")
+                if pts is not None:
+                    keyframes.append(Keyframe(packets, pts, pts if packet.dts is None else packet.dts))
             broken += packet.is_corrupt
             packets += 1
+            if packets > source.limits.frames:
+                raise TooLarge(source.path, f"more frames than the limit, Limits(frames={source.limits.frames})")
     except av.FFmpegError as error:
         source.deadline.check()
+        broken += 1
         if not packets:
             raise UnreadableVideo(source.path, f"no part of the video can be read ({error.strerror})") from error
-        broken += 1
-    if not packets:
+    if not shown and not missing:
         raise UnreadableVideo(source.path, "the video track is empty")
 
-    doubt = None
-    if missing or not shown:
+    ascending = array("q", sorted(shown))
+    doubt = _doubtful_order(ascending, keyframes)
+    if missing:
         doubt = f"{missing} of {packets} packets have no time"
     elif broken:
         doubt = "the container reports damaged packets"
-    elif not starts_on_keyframe:
-        doubt = "the video does not start with a keyframe"
-    elif any(after.pts <= before.pts for before, after in pairwise(keyframes)):
-        doubt = "keyframes go back in time"
-    elif len(set(shown)) < len(shown):
-        doubt = "frames share a time"
+    times = ascending if doubt is None else repaired([*shown, *[None] * missing], source)
+    return PacketTable(finished_timeline(times, last_duration, source), keyframes, ascending != shown, doubt)
 
-    pts: Sequence[int] = (
-        array("q", sorted(shown)) if doubt is None else repaired(list(shown) + [None] * missing, source)
-    )
-    timeline = finished_timeline(pts, last_duration, source)
-    return PacketTable(timeline, keyframes, packets, doubt)
+
+def _doubtful_order(ascending: Sequence[int], keyframes: list[Keyframe]) -> str | None:
+    if not keyframes or keyframes[0].packet > 0:
+        return "the video does not start with a keyframe"
+    if any(after.pts <= before.pts for before, after in pairwise(keyframes)):
+        return "keyframes go back in time"
+    if any(after == before for before, after in pairwise(ascending)):
+        return "frames share a time"
+    return None
 
 
 def finished_timeline(pts: Sequence[int], last_duration: int, source: Source) -> Timeline:
