@@ -61,6 +61,38 @@ def centers(
     Returns:
         :class:`Centers`.
     """
+    length = hidden.shape[1] - prefix
+    tokens, ids, assignment = keep_centers(
+        hidden,
+        frames=frames,
+        segments=segments,
+        k=k,
+        method=method,
+        options=options,
+        prefix=prefix,
+        training=training,
+        generator=generator,
+    )
+    if places is None:
+        places = patch_places(len(hidden), frames, length, grid, hidden.device)
+    elif places.shape != (len(hidden), length, 3):
+        raise ClusterError(f"places must be {[len(hidden), length, 3]}, got {list(places.shape)}")
+    return Centers(tokens, ids, follow_places(places, ids), assignment)
+
+
+def keep_centers(
+    hidden: Tensor,
+    *,
+    frames: int,
+    segments: int,
+    k: int,
+    method: str | Chooser = "kmedoids",
+    options: Mapping[str, Any] | None = None,
+    prefix: int = 1,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The segment step of :func:`centers` without the places: tokens, ids, assignment."""
     check_frames(hidden, frames, segments)
     length = hidden.shape[1] - prefix
     merged = frames // segments
@@ -72,23 +104,31 @@ def centers(
             f"({merged} frames of {length})"
         )
     patches = hidden[:, prefix:].reshape(-1, merged * length, hidden.shape[2])  # [V*S, N, D]
-    if places is None:
-        places = _places(len(hidden), frames, length, grid, hidden.device)
-    elif places.shape != (len(hidden), length, 3):
-        raise ClusterError(f"places must be {[len(hidden), length, 3]}, got {list(places.shape)}")
-
     choose = _chooser(method, dict(options or {}), merged, length, training, generator)
     with torch.no_grad():
         chosen = choose(patches, k)
     ids, assignment = chosen if isinstance(chosen, tuple) else (chosen, None)
     kept = patches.gather(1, ids[:, :, None].expand(-1, -1, patches.shape[2]))
     averaged = hidden[:, :prefix].unflatten(0, (-1, merged)).mean(dim=1)
-    return Centers(
-        tokens=torch.cat([averaged, kept], dim=1),
-        ids=ids,
-        places=places.reshape(-1, merged * length, 3).gather(1, ids[:, :, None].expand(-1, -1, 3)),
-        assignment=assignment,
-    )
+    return torch.cat([averaged, kept], dim=1), ids, assignment
+
+
+def patch_places(
+    sequences: int, frames: int, length: int, grid: tuple[int, int] | None, device: torch.device
+) -> Tensor:
+    """``[sequences, length, 3]``: frame in the video, row and column of every patch."""
+    rows, columns = grid or (round(length**0.5), round(length**0.5))
+    if rows * columns != length:
+        raise ClusterError(f"{length} patches are no {rows} x {columns} grid; pass grid=(rows, columns)")
+    frame = torch.arange(sequences, device=device) % frames
+    patch = torch.arange(length, device=device)
+    parts = [frame[:, None], patch // columns, patch % columns]
+    return torch.stack([part.expand(sequences, length) for part in parts], dim=2)
+
+
+def follow_places(places: Tensor, ids: Tensor) -> Tensor:
+    """The places ``[V*S, K, 3]`` of the tokens kept by ``ids [V*S, K]``, from those before, ``[V*T, L, 3]``."""
+    return places.reshape(len(ids), -1, 3).gather(1, ids[:, :, None].expand(-1, -1, 3))
 
 
 def _chooser(
@@ -109,20 +149,3 @@ def _chooser(
     if method == "sampling":
         return lambda tokens, k: sparse_sampling(tokens, k, training=training, generator=generator, **options)
     raise ClusterError(f'method must be "kmedoids", "spectral", "sampling" or a function, got {method!r}')
-
-
-def _places(sequences: int, frames: int, length: int, grid: tuple[int, int] | None, device: torch.device) -> Tensor:
-    """``[sequences, length, 3]``: frame in the video, row and column of every patch."""
-    rows, columns = grid or (round(length**0.5), round(length**0.5))
-    if rows * columns != length:
-        raise ClusterError(f"{length} patches are no {rows} x {columns} grid; pass grid=(rows, columns)")
-    frame = torch.arange(sequences, device=device) % frames
-    patch = torch.arange(length, device=device)
-    return torch.stack(
-        [
-            frame[:, None].expand(sequences, length),
-            (patch // columns).expand(sequences, length),
-            (patch % columns).expand(sequences, length),
-        ],
-        dim=2,
-    )

@@ -1,0 +1,177 @@
+"""Clustering plugged into somebody's vision model by hooks on its blocks; the model's class stays as it is."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from ..cluster import Setting, Stage, pooling, temporal_shift, token_shift
+from ..cluster.centers import Chooser, follow_places, keep_centers, patch_places
+from .errors import ModelError
+
+NORMS = (("layer_norm1", "layer_norm2"), ("norm1", "norm2"), ("layernorm_before", "layernorm_after"))
+
+
+class Step(NamedTuple):
+    """What one stage kept, for drawing."""
+
+    stage: Stage
+    ids: Tensor  # [V*S, K]
+    places: Tensor  # [V*S, K, 3] frame, row, column
+    assignment: Tensor | None  # [V*S, N]
+
+
+class Attachment:
+    """Clustering attached to a vision model; made by :func:`attach`."""
+
+    def __init__(
+        self,
+        vision_model: nn.Module,
+        setting: Setting,
+        *,
+        frames: int,
+        chooser: Chooser | None,
+    ) -> None:
+        self.setting = setting
+        self.frames = frames
+        self.chooser = chooser
+        self.blocks = transformer_blocks(vision_model)
+        self.patches, self.prefix = token_layout(vision_model)
+        setting.check(blocks=len(self.blocks), frames=frames, patches=self.patches)
+        self._recorded: list[Step] | None = None
+        self._handles: list[Any] = []
+        if setting.method in ("token-shift", "temporal-shift"):
+            self._attach_shift()
+        sequences = frames
+        for stage in setting.stages:
+            hook = self._reduce(stage, sequences)
+            self._handles.append(self.blocks[stage.block - 1].register_forward_hook(hook))
+            sequences = stage.segments
+
+    def remove(self) -> None:
+        """Take the hooks off again."""
+        for handle in self._handles:
+            handle.remove()
+
+    @contextmanager
+    def record(self) -> Iterator[list[Step]]:
+        """Collect what every stage keeps while the block runs: one :class:`Step` a stage and forward pass."""
+        self._recorded = []
+        try:
+            yield self._recorded
+        finally:
+            self._recorded = None
+
+    def _reduce(self, stage: Stage, sequences: int) -> Callable[..., Any]:
+        """A forward hook that replaces ``[V*sequences, prefix + L, D]`` by ``[V*S, prefix + K, D]``."""
+
+        def hook(block: nn.Module, _inputs: Any, output: Any) -> Any:
+            hidden = output[0] if isinstance(output, tuple) else output
+            if self.setting.method == "pooling":
+                reduced = pooling(hidden, frames=sequences, segments=stage.segments)
+            else:
+                reduced, ids, assignment = keep_centers(
+                    hidden,
+                    frames=sequences,
+                    segments=stage.segments,
+                    k=stage.k,
+                    method=self.chooser or self.setting.method,
+                    options=None if self.chooser else self.setting.options,
+                    prefix=self.prefix,
+                    training=block.training,
+                )
+                if self._recorded is not None:
+                    length = hidden.shape[1] - self.prefix
+                    first = stage is self.setting.stages[0]
+                    before = (
+                        patch_places(len(hidden), self.frames, length, None, hidden.device)
+                        if first
+                        else self._recorded[-1].places
+                    )
+                    self._recorded.append(Step(stage, ids, follow_places(before, ids), assignment))
+            return (reduced, *output[1:]) if isinstance(output, tuple) else reduced
+
+        return hook
+
+    def _attach_shift(self) -> None:
+        """Shift what goes into attention (and, for token shift, the MLP); the residual path stays unshifted."""
+        shift = token_shift if self.setting.method == "token-shift" else temporal_shift
+
+        def hook(_norm: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return (shift(inputs[0], frames=self.frames, prefix=self.prefix), *inputs[1:])
+
+        for block in self.blocks:
+            before_attention, before_mlp = _norms(block)
+            self._handles.append(before_attention.register_forward_pre_hook(hook))
+            if self.setting.method == "token-shift":
+                self._handles.append(before_mlp.register_forward_pre_hook(hook))
+
+
+_ATTACHED: WeakKeyDictionary[nn.Module, Attachment] = WeakKeyDictionary()
+
+
+def attach(
+    vision_model: nn.Module, clustering: str | Setting, *, frames: int, chooser: Chooser | None = None
+) -> Attachment:
+    """Plug clustering into a Hugging Face CLIP, ViT, DINOv2 or SigLIP vision model.
+
+    From then on ``vision_model(pixel_values)`` takes whole videos, ``[videos * frames, 3, H, W]``, and its
+    ``pooler_output`` has one row a segment, ``[videos * segments, D]``. The class of the model does not change;
+    :func:`detach` undoes it.
+
+    Args:
+        vision_model: the vision tower, for example ``CLIPModel(...).vision_model``.
+        clustering: the paper's notation, such as ``"B6-4,49"``.
+        frames: frames of a video.
+        chooser: ``(tokens [B, N, D], k) -> ids [B, K]`` in place of the setting's method.
+    """
+    if vision_model in _ATTACHED:
+        raise ModelError(
+            f"{type(vision_model).__name__} already has {_ATTACHED[vision_model].setting} attached; detach it first"
+        )
+    attachment = Attachment(vision_model, Setting.parse(clustering), frames=frames, chooser=chooser)
+    _ATTACHED[vision_model] = attachment
+    return attachment
+
+
+def detach(vision_model: nn.Module) -> None:
+    """Undo :func:`attach`; does nothing where nothing is attached."""
+    attachment = _ATTACHED.pop(vision_model, None)
+    if attachment is not None:
+        attachment.remove()
+
+
+def transformer_blocks(vision_model: nn.Module) -> nn.ModuleList:
+    """The list of transformer blocks: the longest one whose length is ``config.num_hidden_layers``."""
+    depth = getattr(getattr(vision_model, "config", None), "num_hidden_layers", None)
+    lists = [module for module in vision_model.modules() if isinstance(module, nn.ModuleList)]
+    blocks = [module for module in lists if len(module) == depth]
+    if not blocks:
+        raise ModelError(
+            f"{type(vision_model).__name__} has no list of transformer blocks to cluster between; "
+            "vision towers like those of CLIP, ViT, DINOv2 and SigLIP do"
+        )
+    return blocks[0]
+
+
+@torch.no_grad()
+def token_layout(vision_model: nn.Module) -> tuple[int, int]:
+    """Patches of a frame, and how many other tokens stand before them ([CLASS], registers)."""
+    config: Any = vision_model.config
+    side = config.image_size if isinstance(config.image_size, int) else config.image_size[0]
+    patch = config.patch_size if isinstance(config.patch_size, int) else config.patch_size[0]
+    patches = (side // patch) ** 2
+    embeddings: Any = vision_model.embeddings
+    parameter = next(embeddings.parameters())
+    blank = torch.zeros(1, config.num_channels, side, side, device=parameter.device, dtype=parameter.dtype)
+    return patches, embeddings(blank).shape[1] - patches
+
+
+def _norms(block: nn.Module) -> tuple[nn.Module, nn.Module]:
+    for first, second in NORMS:
+        if hasattr(block, first) and hasattr(block, second):
+            return getattr(block, first), getattr(block, second)
+    raise ModelError(f"blocks of {type(block).__name__} have no norms before attention and MLP to shift at")

@@ -1,0 +1,359 @@
+"""CenterCLIP, the object people hold: videos and sentences in, vectors of one space out."""
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from ..cluster import Setting
+from ..cluster.centers import Chooser
+from ..video import bin_centres, read_frames
+from .attach import Attachment, attach, detach
+from .backbone import SETTINGS, TEMPORAL, Backbone, open_backbone
+from .encoded import EncodedVideo, Rule, similarity, video_vectors
+from .errors import ModelError
+from .temporal import TemporalTransformer
+
+Video = str | os.PathLike[str] | Tensor
+
+CPU_BATCH_BYTES = 512 * 2**20  # activations in flight on a CPU; more only leaves the cache
+GPU_SHARE = 0.4  # of the free GPU memory for activations
+CONTEXT = 77  # most tokens of a sentence, where the text tower does not say
+
+
+class CenterCLIP(nn.Module):
+    """A CLIP whose vision tower clusters the tokens of neighbouring frames and keeps the centres.
+
+    Use :meth:`from_pretrained` to open one.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        clustering: str | Setting = "none",
+        frames: int = 12,
+        words: int | None = None,
+        similarity_rule: Rule = "mean",
+        chooser: Chooser | None = None,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone.model
+        self.temporal = backbone.temporal
+        self.tokenizer = backbone.tokenizer
+        self.preprocess = backbone.preprocess
+        self.frames = frames
+        self.words = words or _context(backbone.model)
+        self.rule: Rule = similarity_rule
+        self.attachment: Attachment
+        self.set_clustering(clustering, frames=frames, chooser=chooser)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        clustering: str | Setting | None = None,
+        frames: int | None = None,
+        words: int | None = None,
+        similarity_rule: Rule | None = None,
+        temporal: Literal["none", "seqTransf"] | None = None,
+        resize: Literal["torch", "pil"] = "torch",
+        device: str | torch.device | None = None,
+        trust: bool = False,
+        compile: bool = False,
+    ) -> "CenterCLIP":
+        """Open a model. What is not given comes from the model's ``centerclip.json``, else from the defaults.
+
+        Args:
+            name: a Hugging Face hub name, a folder, or an OpenAI, CLIP4Clip or CenterCLIP checkpoint file.
+            clustering: the paper's notation, ``"none"`` by default.
+            frames: frames taken of a video, 12 by default.
+            words: most tokens of a sentence; what the text tower takes by default.
+            similarity_rule: ``"mean"`` (the paper's formula, default) or ``"renormalise"``.
+            temporal: ``"seqTransf"`` adds CLIP4clip's temporal transformer, untrained if the model has none yet;
+                ``"none"`` leaves out one that it has.
+            resize: how frames are resized, ``"torch"`` (batched) or ``"pil"``.
+            device: where to put it; a GPU if there is one.
+            trust: open a TorchScript archive that OpenAI did not publish; opening runs the code inside.
+            compile: compile the transformer blocks on first use. Pays on a GPU or for long runs.
+        """
+        backbone = open_backbone(name, trust=trust)
+        backbone.preprocess = backbone.preprocess.with_resize(resize)
+        if temporal == "none":
+            backbone.temporal = None
+        elif temporal == "seqTransf" and backbone.temporal is None:
+            backbone.temporal = TemporalTransformer(backbone.model.config.projection_dim)
+        saved = backbone.settings
+        model = cls(
+            backbone,
+            clustering=clustering if clustering is not None else saved.get("clustering", "none"),
+            frames=frames or saved.get("frames", 12),
+            words=words or saved.get("words"),
+            similarity_rule=similarity_rule or saved.get("similarity", "mean"),
+        )
+        if device is None:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        model = model.to(device).eval()
+        if compile:
+            for block in model.attachment.blocks:
+                block.compile(dynamic=False)
+        return model
+
+    # ---- settings -------------------------------------------------------------------------------------------
+
+    @property
+    def clustering(self) -> Setting:
+        """The clustering in use; prints as the paper's notation."""
+        return self.attachment.setting
+
+    @property
+    def segments(self) -> int:
+        """How many vectors a video gets."""
+        return self.clustering.segments(self.frames)
+
+    @property
+    def width(self) -> int:
+        """The width of the vectors."""
+        config = self.backbone.config
+        return int(getattr(config, "projection_dim", None) or config.vision_config.hidden_size)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    def set_clustering(
+        self, clustering: str | Setting, *, frames: int | None = None, chooser: Chooser | None = None
+    ) -> None:
+        """Change the clustering (and the number of frames) of an open model."""
+        vision = self.backbone.vision_model
+        setting = Setting.parse(clustering)
+        detach(vision)
+        self.frames = frames or self.frames
+        self.attachment = attach(vision, setting, frames=self.frames, chooser=chooser)
+
+    def gradient_checkpointing(self, on: bool = True) -> None:
+        """Trade time for memory in training: activations inside blocks are computed again when needed."""
+        if on:
+            self.backbone.gradient_checkpointing_enable({"use_reentrant": False})
+        else:
+            self.backbone.gradient_checkpointing_disable()
+
+    # ---- tensors in, tensors out: what training calls -------------------------------------------------------
+
+    def forward(self, rgb: Tensor, mask: Tensor | None, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+        """A batch of pairs: ``segments [V, S, D]``, ``segment_mask [V, S]``, ``text [B, D]``, ``logit_scale``."""
+        segments, segment_mask = self.video_features(rgb, mask)
+        return {
+            "segments": segments,
+            "segment_mask": segment_mask,
+            "text": self.text_features(input_ids, attention_mask),
+            "logit_scale": self.backbone.logit_scale,
+        }
+
+    def video_features(self, rgb: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Frames to segment vectors.
+
+        Args:
+            rgb: uint8 ``[V, T, H, W, 3]``, or float pixels as the tower takes them, ``[V, T, 3, H, W]``.
+            mask: ``[V, T]``, True where a frame is real. Padding repeats the last frame.
+
+        Returns:
+            segments ``[V, S, D]`` of norm 1, and which of them are real, ``[V, S]``.
+        """
+        if rgb.dim() != 5 or rgb.shape[1] != self.frames:
+            raise ModelError(f"expected {self.frames} frames a video, [V, {self.frames}, ...], got {list(rgb.shape)}")
+        pixels = self.preprocess(rgb.to(self.device)) if rgb.dtype == torch.uint8 else rgb.to(self.device)
+        features = self.backbone.get_image_features(pixel_values=pixels.flatten(0, 1)).pooler_output
+        vectors = features.unflatten(0, (len(rgb), -1))  # [V, S, D]
+        if mask is None:
+            mask = torch.ones(rgb.shape[:2], dtype=torch.bool)
+        # A segment is real when it has a real frame; padding is at the end, so its first frame decides.
+        segment_mask = mask.to(self.device)[:, :: self.frames // vectors.shape[1]]
+        if self.temporal is not None:
+            vectors = self.temporal(vectors, segment_mask)
+        return normalize(vectors.float(), dim=2), segment_mask
+
+    def text_features(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Token ids ``[B, L]`` to vectors ``[B, D]`` of norm 1."""
+        features = self.backbone.get_text_features(
+            input_ids=input_ids.to(self.device), attention_mask=attention_mask.to(self.device)
+        )
+        return normalize(features.pooler_output.float(), dim=1)
+
+    def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
+        """Sentences to ``input_ids`` and ``attention_mask``, ``[B, L]``; longer ones are cut at ``words`` tokens."""
+        # SigLIP was trained on sentences padded to full length, without a mask.
+        full = self.backbone.config.model_type == "siglip"
+        batch = self.tokenizer(
+            list(texts),
+            padding="max_length" if full else True,
+            truncation=True,
+            max_length=self.words,
+            return_tensors="pt",
+        )
+        mask = batch.get("attention_mask")
+        if mask is None or full:
+            mask = torch.ones_like(batch["input_ids"])
+        return {"input_ids": batch["input_ids"], "attention_mask": mask}
+
+    # ---- files and sentences in, vectors out: what people call ----------------------------------------------
+
+    def encode_video(self, video: Video, *, times: Tensor | None = None) -> EncodedVideo:
+        """One video: a path, or uint8 frames ``[T, H, W, 3]``.
+
+        Args:
+            video: what to encode. Of a tensor with more or fewer frames than ``frames``, the bin centres are taken,
+                or the last frame is repeated.
+            times: ``[T]`` seconds of the frames of a tensor; one a second by default.
+        """
+        return self.encode_videos([video], times=None if times is None else [times])[0]
+
+    def encode_videos(
+        self, videos: Sequence[Video], *, times: Sequence[Tensor] | None = None, batch_size: int | None = None
+    ) -> list[EncodedVideo]:
+        """Several videos, each a path or uint8 frames ``[T, H, W, 3]``; in batches that fit the memory."""
+        size = batch_size or self.batch_size()
+        encoded: list[EncodedVideo] = []
+        for first in range(0, len(videos), size):
+            part = [
+                self._frames_of(video, None if times is None else times[first + offset])
+                for offset, video in enumerate(videos[first : first + size])
+            ]
+            # Videos differ in shape; after preprocessing they stack.
+            with self._inference():
+                pixels = torch.stack([self.preprocess(rgb.to(self.device)) for rgb, _, _ in part])
+                mask = torch.stack([mask for _, mask, _ in part])
+                segments, real = self.video_features(pixels, mask)
+                vectors = video_vectors(segments, real, rule=self.rule)
+            for position, (_, mask_of_one, bounds) in enumerate(part):
+                spans = self._spans(bounds, int(mask_of_one.sum()))
+                encoded.append(EncodedVideo(segments[position][: len(spans)], spans, vectors[position]))
+        return encoded
+
+    def encode_text(self, texts: str | Sequence[str], *, batch_size: int = 256) -> Tensor:
+        """Sentences to vectors ``[B, D]`` of norm 1."""
+        sentences = [texts] if isinstance(texts, str) else list(texts)
+        if not sentences:
+            return torch.zeros(0, self.width, device=self.device)
+        with self._inference():
+            parts = [
+                self.text_features(**self.tokenize(sentences[first : first + batch_size]))
+                for first in range(0, len(sentences), batch_size)
+            ]
+        return torch.cat(parts)
+
+    def similarity(self, text: Tensor, videos: Sequence[EncodedVideo]) -> Tensor:
+        """text ``[B, D]`` against videos -> ``[B, V]``, by the model's rule."""
+        return similarity(text, videos, rule=self.rule)
+
+    def batch_size(self) -> int:
+        """How many videos to encode at a time, from the memory that is free."""
+        vision = self.backbone.config.vision_config
+        tokens = self.frames * (self.attachment.patches + self.attachment.prefix)
+        per_video = tokens * (
+            vision.intermediate_size if hasattr(vision, "intermediate_size") else 4 * vision.hidden_size
+        )
+        per_video *= 4 * 3  # float32; input, output and one more copy of the widest layer
+        on_gpu = self.device.type == "cuda"
+        budget = GPU_SHARE * torch.cuda.mem_get_info(self.device)[0] if on_gpu else CPU_BATCH_BYTES
+        return int(min(64, max(1, budget // per_video)))
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write a Hugging Face folder (weights, config, tokenizer, preprocessing) and ``centerclip.json``.
+
+        Each file is complete or absent: they are written beside the folder and moved in, ``centerclip.json`` last.
+        """
+        from safetensors.torch import save_file
+
+        target = Path(folder).expanduser()
+        target.mkdir(parents=True, exist_ok=True)
+        settings: dict[str, Any] = {
+            "clustering": str(self.clustering),
+            "frames": self.frames,
+            "words": self.words,
+            "similarity": self.rule,
+        }
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+            place = Path(scratch)
+            self.backbone.save_pretrained(place)
+            self.tokenizer.save_pretrained(place)
+            if self.temporal is not None:
+                save_file(self.temporal.state_dict(), place / TEMPORAL)
+                settings["temporal"] = self.temporal.sizes()
+            _write_json(place / "preprocessor_config.json", self.preprocess.to_config())
+            _write_json(place / SETTINGS, settings)
+            for file in sorted(place.iterdir(), key=lambda file: file.name == SETTINGS):
+                file.replace(target / file.name)
+
+    # ---- inside ---------------------------------------------------------------------------------------------
+
+    def _frames_of(self, video: Video, times: Tensor | None) -> tuple[Tensor, Tensor, tuple[float, float]]:
+        """rgb ``[T, H, W, 3]``, mask ``[T]``, and the seconds that the frames cover."""
+        if not isinstance(video, Tensor):
+            found = read_frames(video, count=self.frames, short_side=self._read_size())
+            return found.rgb, found.mask, (0.0, float(found.duration))
+        if video.dim() != 4 or video.shape[-1] != 3 or video.dtype != torch.uint8 or not len(video):
+            raise ModelError(f"a video is a path or a uint8 tensor [T, H, W, 3], got {video.dtype} {list(video.shape)}")
+        count = len(video)
+        ids = bin_centres(count, self.frames)
+        mask = torch.arange(self.frames) < count
+        seconds = torch.arange(count, dtype=torch.float64) if times is None else times.double()
+        if len(seconds) != count:
+            raise ModelError(f"{count} frames, but {len(seconds)} times")
+        step = float(seconds[-1] - seconds[0]) / (count - 1) if count > 1 else 1.0
+        return video[ids], mask, (float(seconds[0]), float(seconds[-1]) + step)
+
+    def _read_size(self) -> int | None:
+        """Frames are decoded at the size the model wants; a squashing model needs both sides as they are."""
+        return (self.preprocess.short_side or self.preprocess.size) if self.preprocess.crop else None
+
+    def _spans(self, bounds: tuple[float, float], real: int) -> list[tuple[float, float]]:
+        """Start and end of every segment that has one of the ``real`` frames, which share the time evenly."""
+        start, end = bounds
+        per_frame, per_segment = (end - start) / real, self.frames // self.segments
+        return [
+            (start + per_frame * first, start + per_frame * min(first + per_segment, real))
+            for first in range(0, real, per_segment)
+        ]
+
+    def _inference(self) -> AbstractContextManager[Any]:
+        return _Inference(self)
+
+
+class _Inference:
+    """Evaluation mode, no gradients, and half precision on a GPU, for the length of a block."""
+
+    def __init__(self, model: CenterCLIP) -> None:
+        self.model = model
+
+    def __enter__(self) -> None:
+        self.was_training = self.model.training
+        self.model.eval()
+        kind = self.model.device.type
+        half = torch.bfloat16 if kind == "cuda" and torch.cuda.is_bf16_supported() else torch.float16
+        self.contexts: list[AbstractContextManager[Any]] = [torch.inference_mode()]
+        self.contexts.append(torch.autocast(kind, dtype=half) if kind == "cuda" else nullcontext())
+        for context in self.contexts:
+            context.__enter__()
+
+    def __exit__(self, *problem: Any) -> None:
+        for context in reversed(self.contexts):
+            context.__exit__(*problem)
+        self.model.train(self.was_training)
+
+
+def _context(model: Any) -> int:
+    return cast(int, getattr(model.config.text_config, "max_position_embeddings", CONTEXT))
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
