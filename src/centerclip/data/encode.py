@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
-import torch
+from torch import Tensor
 
 from ..video import Limits, VideoError, VideoInfo, probe, read_times
 from .errors import DataError
@@ -47,7 +47,6 @@ def encode(job: EncodeJob) -> int:
     Raises:
         DataError: the source cannot be read, or the copy cannot be written; it says why.
     """
-    torch.set_num_threads(1)  # the reader decodes with as many
     job.target.parent.mkdir(parents=True, exist_ok=True)
     try:
         frames = _write(job, probe(job.source, limits=LIMITS))
@@ -64,15 +63,14 @@ def encode(job: EncodeJob) -> int:
 
 
 def _write(job: EncodeJob, info: VideoInfo) -> int:
+    number = -1
     with av.open(str(job.partial), "w", format="mp4", options={"movflags": "+faststart"}) as output:
         stream = output.add_stream("libx264", rate=job.rate)
+        stream.width, stream.height = copy_size(info.width, info.height, job.short_side)
         stream.pix_fmt = "yuv420p"
         stream.time_base = 1 / job.rate
         stream.options = {**QUALITY, "g": str(max(1, round(KEYFRAME_SECONDS * job.rate)))}
-        number = -1
         for number, pixels in enumerate(_pictures(job, info)):
-            if number == 0:
-                stream.height, stream.width = even(pixels.shape[0]), even(pixels.shape[1])
             picture = av.VideoFrame.from_ndarray(pixels.numpy(), format="rgb24")
             picture = picture.reformat(stream.width, stream.height, "yuv420p")
             picture.pts, picture.time_base = number, 1 / job.rate
@@ -81,18 +79,18 @@ def _write(job: EncodeJob, info: VideoInfo) -> int:
     return number + 1
 
 
-def _pictures(job: EncodeJob, info: VideoInfo) -> Iterator[torch.Tensor]:
+def _pictures(job: EncodeJob, info: VideoInfo) -> Iterator[Tensor]:
     """The frames of the copy, each uint8 ``[H, W, 3]``; always at least one."""
-    short_side = min(job.short_side, info.width, info.height)
-    picture_bytes = 3 * short_side**2 * max(info.width, info.height) // min(info.width, info.height)
-    chunk = max(1, CHUNK_BYTES // picture_bytes)
+    width, height = copy_size(info.width, info.height, job.short_side)
+    chunk = max(1, CHUNK_BYTES // (3 * width * height))
     count = max(1, round(info.duration * job.rate))
     for first in range(0, count, chunk):
         numbers = range(first, min(first + chunk, count))
         times = [float((number + Fraction(1, 2)) / job.rate) for number in numbers]
-        yield from read_times(job.source, times, short_side=short_side, limits=LIMITS).rgb
+        yield from read_times(job.source, times, short_side=min(width, height), limits=LIMITS).rgb
 
 
-def even(length: int) -> int:
-    """The nearest even length: H.264 with halved chroma has no other."""
-    return max(2, 2 * round(length / 2))
+def copy_size(width: int, height: int, short_side: int) -> tuple[int, int]:
+    """Width and height of a copy: never larger, and even, because H.264 with halved chroma has no other."""
+    scale = min(1.0, short_side / min(width, height))
+    return max(2, 2 * round(width * scale / 2)), max(2, 2 * round(height * scale / 2))

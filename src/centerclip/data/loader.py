@@ -1,8 +1,10 @@
 """Keeps a model fed: videos are decoded in worker processes, ahead of the model, in an order that can be repeated."""
 
 import logging
-import re
+import signal
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -88,19 +90,22 @@ class Loader:
         self._batches.go_to(epoch, start)
         self._loader = self._loader or self._new_loader()
         try:
-            for batch, failures in self._loader:
+            with _own_child_signals():
+                batches = iter(self._loader)
+            for batch, failures in batches:
                 for failure in failures:
                     self._report(failure)
                 if batch is not None:
                     yield batch
-        except RuntimeError as error:
-            # Torch has no type of its own for this; whatever else a worker raises keeps its own message.
-            if not re.match(r"DataLoader worker \(pid", str(error)):
+        except (RuntimeError, EOFError, OSError) as error:
+            # Torch has no type of its own for a dead worker, and one that dies while it hands over a batch just ends
+            # the line. What a living worker raises comes with "Caught ..." in front.
+            if not self._workers or str(error).startswith("Caught "):
                 raise
             self.close()
             raise WorkerDiedError(
-                f"a process that decodes videos died ({str(error).split('. ')[0]}). Out of memory is the usual cause: "
-                "take fewer workers or smaller batches, or look at the system's log."
+                f"a process that decodes videos died ({str(error) or 'in the middle of a batch'}). Out of memory is "
+                "the usual cause: take fewer workers or smaller batches, or look at the system's log."
             ) from error
 
     def close(self) -> None:
@@ -126,3 +131,18 @@ class Loader:
             multiprocessing_context=self._start_method if parallel else None,
             pin_memory=torch.cuda.is_available(),
         )
+
+
+@contextmanager
+def _own_child_signals() -> Iterator[None]:
+    """Undo the handler with which torch raises, at any line of the main program, when a worker dies.
+
+    Workers are looked after while batches are waited for, so a death comes as an error of ``epoch`` within seconds.
+    """
+    may_set = hasattr(signal, "SIGCHLD") and threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGCHLD) if may_set else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGCHLD, before)

@@ -10,6 +10,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Generic, TypeVar
 
+import torch
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
@@ -51,6 +53,8 @@ def run_each(
                 if worker.pipe not in ready and not late:
                     continue
                 outcome = worker.take() if worker.pipe in ready else worker.failed(f"no end after {timeout:g} seconds")
+                if outcome is None:
+                    continue
                 if worker.broken or not _give_next(todo, worker):
                     crew.remove(worker)
                     worker.end()
@@ -74,7 +78,7 @@ class _Worker(Generic[Job, Result]):
     def __init__(self, function: Callable[[Job], Result], timeout: float | None) -> None:
         self.function, self.timeout = function, timeout
         self.process: SpawnProcess | None = None
-        self.broken = False
+        self.ready = self.broken = False
 
     def give(self, job: Job) -> None:
         if self.process is None:
@@ -84,11 +88,20 @@ class _Worker(Generic[Job, Result]):
             self.process.start()
             theirs.close()  # so that the death of the process ends the pipe
         self.job = job
-        self.deadline = time.monotonic() + (self.timeout or float("inf"))
+        self.start_clock()
         self.pipe.send(job)
 
-    def take(self) -> Outcome[Job, Result]:
+    def start_clock(self) -> None:
+        """A job's time does not include the seconds that a process takes to start."""
+        self.deadline = time.monotonic() + (self.timeout if self.timeout and self.ready else float("inf"))
+
+    def take(self) -> Outcome[Job, Result] | None:
+        """The outcome of the job; None when the process only says that it has started."""
         try:
+            if not self.ready:
+                self.ready = self.pipe.recv()
+                self.start_clock()
+                return None
             result, error = self.pipe.recv()
         except (EOFError, OSError):
             assert self.process is not None
@@ -110,7 +123,9 @@ class _Worker(Generic[Job, Result]):
 
 def _serve(pipe: Connection, function: Callable[[Job], Result]) -> None:
     """The life of a worker process: jobs in, (result, error) out, until the pipe closes."""
+    torch.set_num_threads(1)  # the reader decodes with as many, and the cores are taken by the other processes
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    pipe.send(True)
     while True:
         try:
             job = pipe.recv()

@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..video import VideoError, probe
 from .annotations import Captions
 from .benchmark import Benchmark, Clip
 from .errors import AbsentError, DataError
@@ -153,11 +154,6 @@ def _open_all(
 
 def opens(path: Path) -> None:
     """Raise an error that says why, if a video cannot be opened. Runs in a worker process."""
-    import torch
-
-    from ..video import VideoError, probe
-
-    torch.set_num_threads(1)  # many videos are opened at the same time
     try:
         probe(path)
     except VideoError as error:
