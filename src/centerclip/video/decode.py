@@ -129,6 +129,8 @@ class _Walk:
         number = -1 if frame.pts is None else bisect_left(pts, frame.pts)
         if number < 0 or number >= len(pts) or pts[number] != frame.pts:
             raise Doubt("a frame came at a time that no packet has")
+        if frame.pts == self.earliest and not frame.key_frame:
+            raise Doubt("a packet is marked as a keyframe and is none")
         if number < self.next_shown or (number > self.next_shown and not self.may_skip):
             raise Doubt("frames came out of order")
         self.next_shown = number + 1

@@ -126,8 +126,11 @@ def _check_whole(name: str) -> None:
 
 
 def _why_not_opened(name: str, error: Exception) -> VideoError:
-    if read_structure(name).container is None:
+    structure = read_structure(name)
+    if structure.container is None:
         return NotAVideo(name, "this is not a video")
+    if not structure.indexed:
+        return TruncatedVideo(name, "the end of the file, which says where its frames are, is missing")
     _check_whole(name)
     return UnreadableVideo(name, f"the container is damaged ({_short(error)})")
 
@@ -151,7 +154,7 @@ def _check_stream(name: str, stream: VideoStream, limits: Limits) -> None:
         raise EncryptedVideo(name, "the video track is encrypted")
     context = stream.codec_context
     if context is None:
-        raise UnsupportedCodec(name, f"no decoder for the codec {stream.codec_tag!r}")
+        raise UnsupportedCodec(name, "no decoder knows the codec of the video track")
     if context.width * context.height > limits.pixels:
         raise TooLarge(name, f"{context.width} x {context.height}, the limit is Limits(pixels={limits.pixels})")
     context.options = {"max_pixels": str(limits.pixels)}  # the size can change in the middle of a stream

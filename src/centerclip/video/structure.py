@@ -22,11 +22,13 @@ class Structure:
         container: "mp4", "matroska", "riff", or None when the file starts with none of these.
         declared: bytes that the file says it has; at most ``size`` for a whole file.
         size: bytes that it has.
+        indexed: False for an MP4 without the box that says where its frames are, which is often written last.
     """
 
     container: str | None
     declared: int
     size: int
+    indexed: bool = True
 
     @property
     def missing(self) -> float:
@@ -41,7 +43,8 @@ def read_structure(path: str | Path) -> Structure:
         file.seek(0)
         head = file.read(12)
         if head[4:8] in MP4_BOXES:
-            return Structure("mp4", _mp4_end(file, size), size)
+            declared, indexed = _walk_mp4(file, size)
+            return Structure("mp4", declared, size, indexed)
         if head[:4] == EBML_HEADER:
             return Structure("matroska", _matroska_end(file, size), size)
         if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
@@ -49,25 +52,26 @@ def read_structure(path: str | Path) -> Structure:
         return Structure(None, size, size)
 
 
-def _mp4_end(file: BinaryIO, size: int) -> int:
-    """Walk the boxes ``[length, name, ...]``; the end of the last one."""
-    position = 0
+def _walk_mp4(file: BinaryIO, size: int) -> tuple[int, bool]:
+    """Follow the boxes ``[length, name, ...]``: the end of the last one, and whether one of them is the index."""
+    position, indexed = 0, False
     for _ in range(MAX_BOXES):
         file.seek(position)
         head = file.read(16)
         if len(head) < 8:
             break
+        indexed |= head[4:8] == b"moov"
         length = int.from_bytes(head[:4], "big")
         if length == 1 and len(head) == 16:
             length = struct.unpack(">Q", head[8:])[0]
         if length == 0:  # "until the end of the file"
-            return size
+            return size, indexed
         if length < 8 or not head[4:8].isascii():
-            return size  # junk after the last box
+            return size, indexed  # junk after the last box
         position += length
         if position >= size:
             break
-    return position
+    return position, indexed
 
 
 def _matroska_end(file: BinaryIO, size: int) -> int:

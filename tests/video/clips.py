@@ -1,0 +1,92 @@
+"""Tiny clips whose frames carry their number, so that a test can tell which frame it got."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from torch import Tensor
+
+BLOCK = 16  # side of a block, which shows one bit of the frame's number: large enough to survive any codec
+COLUMNS, ROWS = 4, 3
+
+
+def numbered(number: int) -> np.ndarray:
+    """A picture of ``[48, 64, 3]`` that shows a number below 4096 in binary, row by row."""
+    bits = np.array([number >> bit & 1 for bit in range(COLUMNS * ROWS)], dtype=np.uint8).reshape(ROWS, COLUMNS)
+    return np.repeat(np.kron(bits, np.full((BLOCK, BLOCK), 200, np.uint8))[..., None], 3, axis=2) + 20
+
+
+def numbers_of(rgb: Tensor) -> list[int]:
+    """Read the numbers of frames ``[T, 48, 64, 3]``."""
+    light = rgb.float().mean(dim=3).unfold(1, BLOCK, BLOCK).unfold(2, BLOCK, BLOCK).mean(dim=(3, 4)).flatten(1)
+    return [sum(1 << bit for bit, value in enumerate(row) if value > 120) for row in light.tolist()]
+
+
+def make_clip(
+    path: Path,
+    *,
+    codec: str = "libx264",
+    frames: int = 60,
+    rate: int = 30,
+    pts: Sequence[int] | None = None,
+    picture: np.ndarray | None = None,
+    matrix: Sequence[int] | None = None,
+    pixel_aspect: Fraction | None = None,
+    muxer: str | None = None,
+    muxer_options: dict[str, str] | None = None,
+    **options: Any,
+) -> Path:
+    """Encode numbered frames.
+
+    Args:
+        path: file to write; its suffix chooses the container.
+        codec: encoder.
+        frames: number of frames, when ``pts`` is not given.
+        rate: ticks of ``pts`` in a second.
+        pts: time of each frame, in ticks.
+        picture: ``[H, W, 3]`` to show instead of numbers.
+        matrix: nine numbers of a display matrix.
+        pixel_aspect: width of a pixel over its height.
+        muxer: container, when the suffix does not say it.
+        muxer_options: options of the container.
+        options: options of the encoder; ``_`` stands for ``-``.
+    """
+    if codec == "libx265":
+        options.setdefault("x265_params", "log-level=none")
+    settings = {name.replace("_", "-"): str(value) for name, value in options.items()}
+    with av.open(str(path), "w", format=muxer, options=muxer_options or {}) as container:
+        stream = container.add_stream(codec, rate=rate, options=settings)
+        first = numbered(0) if picture is None else picture
+        stream.height, stream.width, stream.pix_fmt = first.shape[0], first.shape[1], "yuv420p"
+        stream.codec_context.time_base = Fraction(1, rate)
+        if pixel_aspect is not None:
+            stream.codec_context.sample_aspect_ratio = pixel_aspect
+        if matrix is not None:
+            stream.set_display_matrix(matrix)
+        for number, time in enumerate(range(frames) if pts is None else pts):
+            frame = av.VideoFrame.from_ndarray(numbered(number) if picture is None else picture, format="rgb24")
+            frame.pts, frame.time_base = time, Fraction(1, rate)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
+def remux(source: Path, path: Path, change: Any, muxer_options: dict[str, str] | None = None) -> Path:
+    """Copy the packets of a clip into another container, each through ``change(number, packet) -> packet or None``."""
+    with av.open(str(source)) as given, av.open(str(path), "w", options=muxer_options or {}) as made:
+        stream = made.add_stream_from_template(given.streams.video[0])
+        for number, packet in enumerate(given.demux(video=0)):
+            changed = change(number, packet) if packet.size else None
+            if changed is not None:
+                changed.stream = stream
+                made.mux(changed)
+    return path
+
+
+def decoded(path: Path) -> list[tuple[int | None, np.ndarray]]:
+    """Every frame by the plainest use of PyAV: ``(pts, [H, W, 3])``."""
+    with av.open(str(path)) as container:
+        return [(frame.pts, frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]

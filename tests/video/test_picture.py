@@ -1,0 +1,94 @@
+"""Frames come out as they are meant to be seen."""
+
+import gc
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+
+from centerclip.video import TooLarge, probe, read_frames
+from centerclip.video.limits import Limits
+
+from .clips import make_clip, numbered, numbers_of
+
+ONE = 1 << 16
+SEEN = np.zeros((48, 64, 3), np.uint8)  # four corners, four colours
+SEEN[:24, :32], SEEN[:24, 32:], SEEN[24:, :32] = (220, 20, 20), (20, 220, 20), (20, 20, 220)
+
+# display matrix, and what the camera stored so that the turned picture is the one above
+TURNS = {
+    "upright": ((1, 0, 0, 1), SEEN, 0),
+    "quarter turn clockwise": ((0, 1, -1, 0), np.rot90(SEEN, 1), 90),
+    "half turn": ((-1, 0, 0, -1), np.rot90(SEEN, 2), 180),
+    "quarter turn counter-clockwise": ((0, -1, 1, 0), np.rot90(SEEN, -1), 270),
+    "left and right swapped": ((-1, 0, 0, 1), SEEN[:, ::-1], 0),
+    "mirrored and turned": ((0, 1, 1, 0), SEEN.transpose(1, 0, 2), 90),
+}
+
+
+@pytest.mark.parametrize("turn", TURNS)
+def test_a_turned_picture_is_shown_upright(tmp_path: Path, turn: str) -> None:
+    (a, b, c, d), stored, degrees = TURNS[turn]
+    matrix = [a * ONE, b * ONE, 0, c * ONE, d * ONE, 0, 0, 0, 1 << 30]
+    clip = make_clip(tmp_path / "a.mp4", frames=4, matrix=matrix, picture=np.ascontiguousarray(stored), crf=5)
+    frames = read_frames(clip, 2)
+    assert frames.rgb.shape == (2, 48, 64, 3)
+    corners = frames.rgb[:, [8, 8, 40, 40], [8, 56, 8, 56]].int()
+    wanted = torch.from_numpy(SEEN[[8, 8, 40, 40], [8, 56, 8, 56]]).int()
+    assert (corners - wanted).abs().max() < 12
+    info = probe(clip)
+    assert (info.width, info.height, info.rotation) == (64, 48, degrees)
+
+
+def test_pixels_that_are_not_square_are_stretched(tmp_path: Path) -> None:
+    clip = make_clip(tmp_path / "a.mp4", frames=4, pixel_aspect=Fraction(2, 1))
+    assert read_frames(clip, 2).rgb.shape == (2, 48, 128, 3)
+    assert read_frames(clip, 2, short_side=24).rgb.shape == (2, 24, 64, 3)
+    assert (probe(clip).width, probe(clip).height) == (128, 48)
+
+
+def test_narrow_pixels_make_the_width_the_short_side(tmp_path: Path) -> None:
+    clip = make_clip(tmp_path / "a.mkv", frames=4, pixel_aspect=Fraction(1, 2))
+    assert read_frames(clip, 2, short_side=16).rgb.shape == (2, 24, 16, 3)
+
+
+@pytest.mark.parametrize(("short_side", "shape"), [(None, (48, 64)), (24, (24, 32)), (96, (96, 128)), (1, (1, 1))])
+def test_the_short_side_is_as_asked_for(tmp_path: Path, short_side: int | None, shape: tuple[int, int]) -> None:
+    clip = make_clip(tmp_path / "a.mp4", frames=4)
+    assert tuple(read_frames(clip, 2, short_side=short_side).rgb.shape[1:3]) == shape
+
+
+def test_a_smaller_picture_still_shows_the_same(tmp_path: Path) -> None:
+    clip = make_clip(tmp_path / "a.mp4", frames=40)
+    small = read_frames(clip, 5, short_side=24).rgb
+    large = torch.nn.functional.interpolate(small.permute(0, 3, 1, 2), size=(48, 64)).permute(0, 2, 3, 1)
+    assert numbers_of(large) == numbers_of(read_frames(clip, 5).rgb)
+
+
+def test_colours_survive(tmp_path: Path) -> None:
+    colours = np.repeat(np.repeat(np.array([[[200, 40, 40], [40, 200, 40], [40, 40, 200]]], np.uint8), 48, 0), 16, 1)
+    clip = make_clip(tmp_path / "a.mp4", frames=2, picture=np.ascontiguousarray(colours), crf=1)
+    shown = read_frames(clip, 1).rgb[0, 24, [8, 24, 40]].int()
+    assert (shown - torch.tensor([[200, 40, 40], [40, 200, 40], [40, 40, 200]])).abs().max() < 10
+
+
+def test_decoded_frames_are_let_go_at_once(tmp_path: Path) -> None:
+    clip = make_clip(tmp_path / "a.mp4", frames=60, g=10, picture=np.tile(numbered(5), (4, 4, 1)))
+    gc.collect()
+    gc.disable()
+    try:
+        read_frames(clip, 12)
+        kept = [thing for thing in gc.get_objects() if type(thing) is av.VideoFrame and thing.width > 16]
+    finally:
+        gc.enable()
+    assert not kept
+
+
+def test_memory_is_limited_and_the_message_names_the_way_out(tmp_path: Path) -> None:
+    clip = make_clip(tmp_path / "a.mp4", frames=20)
+    with pytest.raises(TooLarge, match=r"Limits\(memory=50000\); short_side"):
+        read_frames(clip, 12, limits=Limits(memory=50_000))
+    assert read_frames(clip, 12, short_side=24, limits=Limits(memory=50_000)).rgb.shape == (12, 24, 32, 3)
