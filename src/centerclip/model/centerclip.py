@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 from ..cluster import Setting
 from ..cluster.centers import Chooser
 from ..video import bin_centres, read_frames
-from .attach import Attachment, attach, detach
+from .attach import Attachment, attach, detach, token_layout, transformer_blocks
 from .backbone import SETTINGS, TEMPORAL, Backbone, open_backbone
 from .encoded import EncodedVideo, Rule, similarity, video_vectors
 from .errors import ModelError
@@ -136,9 +136,13 @@ class CenterCLIP(nn.Module):
         """Change the clustering (and the number of frames) of an open model."""
         vision = self.backbone.vision_model
         setting = Setting.parse(clustering)
+        frames = frames or self.frames
+        patches, _ = token_layout(vision)
+        # Checked before the old one goes: a wrong setting leaves the model as it was.
+        setting.check(blocks=len(transformer_blocks(vision)), frames=frames, patches=patches)
         detach(vision)
-        self.frames = frames or self.frames
-        self.attachment = attach(vision, setting, frames=self.frames, chooser=chooser)
+        self.attachment = attach(vision, setting, frames=frames, chooser=chooser)
+        self.frames = frames
 
     def gradient_checkpointing(self, on: bool = True) -> None:
         """Trade time for memory in training: activations inside blocks are computed again when needed."""

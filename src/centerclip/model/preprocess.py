@@ -22,7 +22,7 @@ FILTERS = {2: "bilinear", 3: "bicubic"}  # PIL's numbers, as preprocessor_config
 class Preprocess:
     """How frames become pixels for a model.
 
-    ``resize="torch"`` works on whole batches, on the CPU within one grey level of PIL; ``"pil"`` is PIL itself.
+    ``resize="torch"`` works on whole batches, within two grey levels of 255 of PIL; ``"pil"`` is PIL itself.
     """
 
     size: int = 224

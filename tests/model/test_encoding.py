@@ -1,0 +1,278 @@
+"""The encoder against transformers itself, and against a slow encoder made of obvious parts."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from centerclip.cluster import SettingError, temporal_shift, token_shift
+from centerclip.model import ModelError, attach, video_vectors
+from tests.cluster import reference
+
+from . import tiny
+
+
+def slow_segments(model, rgb, reduce):
+    """Run the tower block by block; ``reduce(after_block, hidden)`` may replace the hidden states. -> [V, S, D]."""
+    backbone = model.backbone
+    vision = backbone.vision_model
+    pixels = model.preprocess(rgb).flatten(0, 1)
+    hidden = vision.pre_layrnorm(vision.embeddings(pixels))
+    for number, block in enumerate(vision.encoder.layers, start=1):
+        residual = hidden
+        hidden = block.layer_norm1(reduce.before(hidden, "attention"))
+        hidden = residual + block.self_attn(hidden, attention_mask=None)[0]
+        residual = hidden
+        hidden = residual + block.mlp(block.layer_norm2(reduce.before(hidden, "mlp")))
+        hidden = reduce.after(hidden, number)
+    vectors = backbone.visual_projection(vision.post_layernorm(hidden[:, 0]))
+    return normalize(vectors.unflatten(0, (len(rgb), -1)), dim=2)
+
+
+class Reduce:
+    """What happens between the blocks of the slow encoder; nothing by default."""
+
+    def before(self, hidden, _what):
+        return hidden
+
+    def after(self, hidden, _block):
+        return hidden
+
+
+class Stages(Reduce):
+    def __init__(self, stages, choose):
+        self.stages, self.choose = stages, choose
+
+    def after(self, hidden, block):
+        for stage_block, frames, segments, k in self.stages:
+            if block == stage_block:
+                reduced = reference.segment_step(hidden.numpy(), frames, segments, k, self.choose)
+                return torch.from_numpy(reduced).float()
+        return hidden
+
+
+def medoids(tokens, k):
+    return reference.kmedoids(tokens, k)[0]
+
+
+def bin_centres(tokens, k):
+    return [(2 * i + 1) * len(tokens) // (2 * k) for i in range(k)]
+
+
+@torch.no_grad()
+def check(setting, reduce, frames=12):
+    with_plain = tiny.center_clip("none", frames=frames)
+    rgb = tiny.videos(frames=frames)
+    expected = slow_segments(with_plain, rgb, reduce)
+    model = tiny.center_clip(setting, frames=frames)
+    segments, mask = model.video_features(rgb)
+    assert segments.shape == expected.shape == (2, model.segments, 24)
+    assert mask.all()
+    assert torch.allclose(segments, expected, atol=1e-5)
+    return segments
+
+
+def test_none_equals_transformers():
+    model = tiny.center_clip("none")
+    rgb = tiny.videos()
+    with torch.no_grad():
+        segments, _ = model.video_features(rgb)
+        pixels = model.preprocess(rgb).flatten(0, 1)
+        expected = model.backbone.get_image_features(pixel_values=pixels).pooler_output
+    assert torch.allclose(segments.flatten(0, 1), normalize(expected, dim=1), atol=1e-5)
+
+
+def test_one_stage():
+    segments = check("B2-4,9", Stages([(2, 12, 4, 9)], medoids))
+    assert not torch.allclose(segments[:, 0], segments[:, 1], atol=1e-3)
+
+
+def test_two_stages():
+    check("B1-6,10 B3-3,8", Stages([(1, 12, 6, 10), (3, 6, 3, 8)], medoids))
+
+
+def test_spectral():
+    def choose(tokens, k):
+        sigma = np.median([reference.distance(a, b) for i, a in enumerate(tokens) for b in tokens[:i]])
+        return reference.spectral(tokens, k, 15, sigma=sigma)[0]
+
+    check("spectral[sigma=median]:B2-4,9", Stages([(2, 12, 4, 9)], choose))
+
+
+def test_sampling():
+    check("sampling:B2-4,9", Stages([(2, 12, 4, 9)], bin_centres))
+
+
+def test_pooling():
+    class Mean(Reduce):
+        def after(self, hidden, block):
+            return (
+                torch.stack([hidden[i : i + 3].mean(dim=0) for i in range(0, len(hidden), 3)]) if block == 2 else hidden
+            )
+
+    check("pooling:B2-4,16", Mean())
+
+
+@pytest.mark.parametrize(
+    ("setting", "shift", "where"),
+    [("token-shift", token_shift, ("attention", "mlp")), ("temporal-shift", temporal_shift, ("attention",))],
+)
+def test_shifts(setting, shift, where):
+    class Shift(Reduce):
+        def before(self, hidden, what):
+            return shift(hidden, frames=12) if what in where else hidden
+
+    shifted = check(setting, Shift())
+    assert not torch.allclose(shifted, tiny.center_clip("none").video_features(tiny.videos())[0], atol=1e-3)
+
+
+def test_a_video_does_not_depend_on_its_batch():
+    model = tiny.center_clip("B2-4,9")
+    rgb = tiny.videos(count=3)
+    together = model.encode_videos(list(rgb), batch_size=3)
+    for video, one in zip(rgb, together, strict=True):
+        alone = model.encode_video(video)
+        assert torch.allclose(alone.segments, one.segments, atol=1e-5)
+        assert torch.allclose(alone.vector, one.vector, atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", ["mean", "renormalise"])
+def test_videos_of_different_length_and_size_in_one_batch(rule):
+    model = tiny.center_clip("B2-4,9", similarity_rule=rule)
+    lengths = [1, 2, 5, 12, 40]
+    videos = [tiny.videos(1, frames, side=20 + frames)[0] for frames in lengths]
+    encoded = model.encode_videos(videos)
+    assert [len(video.segments) for video in encoded] == [1, 1, 2, 4, 4]
+    for video, frames in zip(encoded, lengths, strict=True):
+        assert torch.isfinite(video.segments).all()
+        assert torch.allclose(video.segments.norm(dim=1), torch.ones(len(video.segments)), atol=1e-5)
+        assert video.spans[0][0] == 0
+        assert video.spans[-1][1] == pytest.approx(frames)
+        assert all(a[1] == pytest.approx(b[0]) for a, b in zip(video.spans, video.spans[1:], strict=False))
+        mean = video.segments.mean(dim=0)
+        expected = normalize(mean, dim=0) if rule == "renormalise" else mean
+        assert torch.allclose(video.vector, expected, atol=1e-5)
+    text = model.encode_text(["a dog runs", "a cat"])
+    similar = model.similarity(text, encoded)
+    assert similar.shape == (2, 5)
+    assert torch.allclose(similar[:, 3], text @ encoded[3].vector, atol=1e-5)
+    if rule == "mean":
+        assert torch.allclose(similar[0, 4], (encoded[4].segments @ text[0]).mean(), atol=1e-5)
+
+
+def test_masked_segments_do_not_count():
+    segments = normalize(torch.randn(2, 4, 8), dim=2)
+    mask = torch.tensor([[True, True, False, False], [False] * 4])
+    vectors = video_vectors(segments, mask)
+    assert torch.allclose(vectors[0], segments[0, :2].mean(dim=0))
+    assert torch.isfinite(video_vectors(segments, mask, rule="renormalise")).all()
+    with pytest.raises(ValueError, match='"mean" or "renormalise"'):
+        video_vectors(segments, rule="max")
+
+
+def test_times_of_a_tensor_give_its_spans():
+    model = tiny.center_clip("B2-4,9")
+    video = model.encode_video(tiny.videos(1)[0], times=torch.arange(12) * 0.5 + 10)
+    assert video.spans == [(10.0, 11.5), (11.5, 13.0), (13.0, 14.5), (14.5, 16.0)]
+
+
+def test_text_is_cut_padded_and_normalised():
+    model = tiny.center_clip(words=8)
+    tokens = model.tokenize(["a", "a very long sentence about a dog"])
+    assert tokens["input_ids"].shape == (2, 8)
+    assert tokens["attention_mask"][0].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
+    vectors = model.encode_text(["a", "a very long sentence about a dog"])
+    assert torch.allclose(vectors[:1], model.encode_text("a"), atol=1e-5)
+    assert torch.allclose(vectors.norm(dim=1), torch.ones(2), atol=1e-5)
+    assert model.encode_text([]).shape == (0, 24)
+
+
+def test_gradients_reach_every_weight_through_clustering():
+    model = tiny.center_clip("B2-4,9").train()
+    tokens = model.tokenize(["one", "two"])
+    out = model(tiny.videos(), None, **tokens)
+    loss = (out["text"] @ video_vectors(out["segments"], out["segment_mask"]).T * out["logit_scale"].exp()).logsumexp(1)
+    loss.sum().backward()
+    without = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert without == []
+
+
+@pytest.mark.parametrize("setting", ["B2-4,9", "B1-6,10 B3-3,8", "sampling:B2-4,9", "token-shift"])
+def test_gradient_checkpointing_changes_nothing_but_memory(setting):
+    gradients = []
+    for on in (False, True):
+        model = tiny.center_clip(setting).train()
+        model.gradient_checkpointing(on)
+        torch.manual_seed(5)
+        segments, _ = model.video_features(tiny.videos())
+        segments.sum().backward()
+        gradients.append([p.grad.clone() for p in model.backbone.vision_model.parameters() if p.grad is not None])
+    assert len(gradients[0]) == len(gradients[1])
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*gradients, strict=True))
+
+
+def test_temporal_head_is_trained_and_ignores_padding():
+    from centerclip.model import TemporalTransformer
+
+    torch.manual_seed(0)
+    head = TemporalTransformer(24, heads=2, layers=2)
+    vectors = torch.randn(2, 4, 24)
+    mask = torch.tensor([[True] * 4, [True, True, False, False]])
+    out = head(vectors, mask)
+    changed = vectors.clone()
+    changed[1, 2:] = 100
+    assert torch.allclose(out[1, :2], head(changed, mask)[1, :2], atol=1e-5)
+    out.sum().backward()
+    assert all(parameter.grad is not None for parameter in head.parameters())
+    with pytest.raises(ValueError, match="77 positions"):
+        head(torch.randn(1, 78, 24))
+
+
+def test_changing_the_clustering_of_an_open_model():
+    model = tiny.center_clip("none")
+    before = model.encode_video(tiny.videos(1)[0])
+    model.set_clustering("B2-3,9")
+    assert str(model.clustering) == "B2-3,9"
+    assert len(model.encode_video(tiny.videos(1)[0]).segments) == 3
+    with pytest.raises(SettingError, match="4 blocks"):
+        model.set_clustering("B6-4,9")
+    assert len(model.encode_video(tiny.videos(1)[0]).segments) == 3
+    model.set_clustering("none")
+    assert torch.equal(model.encode_video(tiny.videos(1)[0]).segments, before.segments)
+
+
+def test_encoding_leaves_the_training_mode_as_it_was():
+    model = tiny.center_clip("sampling:B2-4,9").train()
+    first = model.encode_video(tiny.videos(1)[0])
+    assert model.training
+    assert torch.equal(first.segments, model.encode_video(tiny.videos(1)[0]).segments)
+
+
+@pytest.mark.parametrize(
+    ("video", "message"),
+    [
+        (torch.zeros(12, 8, 8, 3), "uint8 tensor"),
+        (torch.zeros(12, 3, 8, 8, dtype=torch.uint8), "uint8 tensor"),
+        (torch.zeros(0, 8, 8, 3, dtype=torch.uint8), "uint8 tensor"),
+    ],
+)
+def test_what_is_no_video_is_refused(video, message):
+    with pytest.raises(ModelError, match=message):
+        tiny.center_clip().encode_video(video)
+
+
+def test_record_tells_where_kept_tokens_came_from():
+    model = tiny.center_clip("B1-6,10 B3-3,8")
+    with model.attachment.record() as steps:
+        model.encode_video(tiny.videos(1)[0])
+    assert [str(step.stage) for step in steps] == ["B1-6,10", "B3-3,8"]
+    assert steps[1].places.shape == (3, 8, 3)
+    frames = steps[1].places[:, :, 0]
+    assert all(segment * 4 <= frame < segment * 4 + 4 for segment in range(3) for frame in frames[segment].tolist())
+
+
+def test_attach_twice_is_refused():
+    model = tiny.clip()
+    attach(model.vision_model, "B2-4,9", frames=12)
+    with pytest.raises(ModelError, match="already has B2-4,9 attached"):
+        attach(model.vision_model, "B2-4,9", frames=12)
