@@ -21,6 +21,31 @@ def test_variable_frame_rate_is_sampled_by_time(tmp_path: Path) -> None:
     assert not probe(clip).constant_rate
 
 
+def test_a_wrong_length_of_the_last_frame_moves_nothing(tmp_path: Path) -> None:
+    make_clip(tmp_path / "right.mp4", frames=60, g=10, bf=0)
+
+    def hasty(number: int, packet):  # type: ignore[no-untyped-def]
+        packet.duration = 1 if number == 59 else packet.duration
+        return packet
+
+    clip = remux(tmp_path / "right.mp4", tmp_path / "wrong.mp4", hasty)
+    assert numbers_of(read_frames(clip, 7).rgb) == bin_centres(60, 7)
+    assert read_frames(clip, 1).duration == pytest.approx(2.0)
+
+
+def test_the_last_picture_of_a_slide_show_keeps_its_time(tmp_path: Path) -> None:
+    make_clip(tmp_path / "right.mp4", rate=10, pts=[0, 10, 15, 40], bf=0)
+
+    def slow(number: int, packet):  # type: ignore[no-untyped-def]
+        packet.duration = round(6 / packet.time_base) if number == 3 else packet.duration
+        return packet
+
+    clip = remux(tmp_path / "right.mp4", tmp_path / "slow.mp4", slow)
+    frames = read_frames(clip, 2)
+    assert frames.duration == pytest.approx(10.0)
+    assert numbers_of(frames.rgb) == [2, 3]
+
+
 @pytest.mark.parametrize("name", ["a.mkv", "a.ts", "a.mp4"])
 def test_times_count_from_the_first_frame(tmp_path: Path, name: str) -> None:
     clip = make_clip(tmp_path / name, pts=range(300, 360), g=10)

@@ -1,7 +1,6 @@
 """Facts about a video file, found without decoding more than its first frame."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 from os import PathLike, fspath
 
 import av
@@ -9,7 +8,7 @@ import av
 from .limits import DEFAULT_LIMITS, Limits
 from .picture import Orientation, frame_orientation, pixel_aspect_of, shown_size
 from .source import Source, open_source
-from .timeline import read_packet_table
+from .timeline import constant_rate, read_packet_table
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,6 @@ def probe(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Vide
     with open_source(path, limits) as source:
         table = read_packet_table(source)
         timeline, context, aspect = table.timeline, source.stream.codec_context, pixel_aspect_of(source.stream)
-        gaps = [after - before for before, after in pairwise(timeline.pts)]
         width, height = shown_size(context.width, context.height, aspect)
         return VideoInfo(
             path=fspath(path),
@@ -74,7 +72,7 @@ def probe(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Vide
             fps=len(timeline) / timeline.duration,
             frames=len(timeline),
             keyframes=len(table.keyframes),
-            constant_rate=not gaps or max(gaps) - min(gaps) <= min(1, min(gaps) // 4),
+            constant_rate=constant_rate(timeline.pts),
             bytes=source.container.size,
             doubt=table.doubt,
         )

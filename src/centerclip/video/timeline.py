@@ -135,14 +135,24 @@ def _doubtful_order(ascending: Sequence[int], keyframes: list[Keyframe]) -> str 
 
 
 def finished_timeline(pts: Sequence[int], last_duration: int, source: Source) -> Timeline:
-    """Close a list of ascending times with the end of the last frame, and hold it to ``Limits.duration``."""
+    """Close a list of ascending times with the end of the last frame, and hold it to ``Limits.duration``.
+
+    Containers are often wrong about the last frame's duration: it counts only when frames differ in length anyway.
+    """
     tick = source.stream.time_base or Fraction(1, 90_000)
-    length = last_duration if last_duration > 0 else frame_ticks(pts, source)
-    timeline = Timeline(pts, pts[-1] + length, tick)
+    believed = last_duration > 0 and (len(pts) == 1 or not constant_rate(pts))
+    timeline = Timeline(pts, pts[-1] + (last_duration if believed else frame_ticks(pts, source)), tick)
     limit = source.limits.duration
     if timeline.duration > limit:
         raise TooLarge(source.path, f"{timeline.duration:,.0f} seconds long, the limit is Limits(duration={limit:g})")
     return timeline
+
+
+def constant_rate(pts: Sequence[int]) -> bool:
+    """Whether frames follow each other at equal distances, up to the rounding of times to ticks."""
+    shortest = min((after - before for before, after in pairwise(pts)), default=0)
+    longest = max((after - before for before, after in pairwise(pts)), default=0)
+    return longest - shortest <= min(1, shortest // 4)
 
 
 def frame_ticks(pts: Sequence[int | None], source: Source) -> int:
