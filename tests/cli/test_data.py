@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_whole_folder_is_fine(folder: Path) -> None:
-    result = run("verify", "folder", "--root", folder)
+    result = run("verify", "folder", "--root", folder, "--workers", 1)
     assert result.exit_code == 0, result.output
     assert "All 2 videos that are there can be opened." in result.stdout
     assert load("folder", folder).fingerprint in result.stdout
@@ -35,12 +35,12 @@ def test_a_whole_folder_is_fine(folder: Path) -> None:
 def test_missing_and_unreadable_videos_are_named_in_words_and_json(folder: Path) -> None:
     (folder / "a.mp4").unlink()
     text(folder / "b.mp4", "no video")
-    result = run("verify", "folder", "--root", folder)
+    result = run("verify", "folder", "--root", folder, "--workers", 1)
     assert result.exit_code == 1
     assert "Missing, 1 videos:\n  a\n" in result.stdout
     assert "Unreadable, 1 of 1 videos opened:\n  b: this is not a video" in result.stdout
     assert "1 videos are missing (accept a smaller gallery with --allow-missing)" in result.stderr
-    told = json.loads(run("verify", "folder", "--root", folder, "--json").stdout)
+    told = json.loads(run("verify", "folder", "--root", folder, "--workers", 1, "--json").stdout)
     assert (told["ok"], told["missing"]) == (False, ["a"])
     assert list(told["unreadable"]) == ["b"]
     assert told["splits"][0]["found"] == 1
@@ -74,7 +74,7 @@ def test_work_that_cannot_be_done_is_an_error_of_ours(folder: Path) -> None:
 def test_prepare_tells_what_it_did_and_what_failed(folder: Path, tmp_path: Path) -> None:
     text(folder / "bad.mp4", "no video")
     target = tmp_path / "small"
-    result = run("prepare", folder, target, "--workers", 2, "--short-side", 32)
+    result = run("prepare", folder, target, "--workers", 1, "--short-side", 32)
     assert result.exit_code == 1
     assert "2 encoded, 0 were there, 1 failed." in result.stdout
     assert "  bad.mp4: this is not a video" in result.stdout

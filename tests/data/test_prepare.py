@@ -86,10 +86,10 @@ def test_a_folder_is_copied_bad_files_are_named_and_a_second_run_only_does_the_r
     clip(source / "sub/00.01-00.02.171.MKV")
     text(source / "sub/bad.mp4", "this is not a video")
     text(source / "notes.txt", "nor this")
-    text(target / "sub/.old.mp4.part", "left by a run that was killed")
+    text(target / "sub/.old.mp4.7.part", "left by a run that was killed")
     shutil.copy(source / "a.avi", source / "a.mov")
     seen: list[tuple[int, int]] = []
-    report = prepare(source, target, workers=2, on_progress=lambda finished, total: seen.append((finished, total)))
+    report = prepare(source, target, workers=1, on_progress=lambda finished, total: seen.append((finished, total)))
     assert (report.done, report.skipped) == (2, 0)
     assert set(report.failed) == {"sub/bad.mp4", "a.mov"}
     assert "not a video" in report.failed["sub/bad.mp4"]
@@ -140,21 +140,40 @@ def test_a_folder_keeps_one_setting_one_run_and_never_the_originals(tmp_path: Pa
         prepare(tmp_path / "out", tmp_path / "empty")
 
 
-def test_ctrl_c_leaves_only_whole_files(tmp_path: Path) -> None:
-    source, target = tmp_path / "in", tmp_path / "out"
-    long = clip(source / "0.mp4", seconds=120, fps=25, size=(160, 120))
-    for number in range(1, 4):
+PROGRAM = "import sys\nfrom centerclip.data.prepare import prepare\nprepare(*sys.argv[1:], fps=25, workers=1)"
+
+
+def interrupted(source: Path, target: Path) -> subprocess.Popen[bytes]:
+    """A run over three videos that has begun to write."""
+    long = clip(source / "0.mp4", seconds=30, fps=25, size=(160, 120))
+    for number in range(1, 3):
         shutil.copy(long, source / f"{number}.mp4")
-    program = "import sys\nfrom centerclip.data.prepare import prepare\nprepare(*sys.argv[1:], fps=25, workers=2)"
-    run = subprocess.Popen([sys.executable, "-c", program, source, target], start_new_session=True)
+    run = subprocess.Popen([sys.executable, "-c", PROGRAM, source, target], start_new_session=True)
     for _ in range(600):
-        if any(path.stat().st_size for path in target.glob(".*.part")):
-            break
+        if any(target.glob(".*.part")):
+            return run
         time.sleep(0.05)
+    raise AssertionError("nothing was written")
+
+
+def test_ctrl_c_leaves_only_whole_files(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    run = interrupted(tmp_path / "in", target)
     os.killpg(run.pid, signal.SIGINT)  # as the terminal does: to the workers too
     assert run.wait(timeout=20) != 0
     left = files(target)
     assert not {name for name in left if name.endswith(".part")}
-    assert len({name for name in left if name.endswith(".mp4")}) < 4
+    assert len({name for name in left if name.endswith(".mp4")}) < 3
     for name in left - {"prepare.json"}:
-        assert probe(target / name).duration == pytest.approx(120, abs=1)
+        assert probe(target / name).duration == pytest.approx(30, abs=1)
+
+
+def test_a_run_after_one_that_was_killed_makes_everything_whole(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    run = interrupted(tmp_path / "in", target)
+    run.kill()  # its workers live on for a while
+    run.wait()
+    prepare(tmp_path / "in", target, fps=25, workers=1)
+    assert files(target) == {"0.mp4", "1.mp4", "2.mp4", "prepare.json", "prepare-report.json"}
+    for number in range(3):
+        assert probe(target / f"{number}.mp4").duration == pytest.approx(30, abs=1)

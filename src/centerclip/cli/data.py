@@ -108,12 +108,13 @@ def _verification(result: "Verification", *, ok: bool) -> dict[str, object]:
 
 
 def _show(result: "Verification") -> None:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     console = Console(soft_wrap=True)
-    table = Table(title=result.name, title_justify="left")
-    for column in ("split", "videos (published)", "captions (published)", "files", "fingerprint"):
+    table = Table(title=f"{result.name} (published figures in brackets)", title_justify="left", box=box.SIMPLE_HEAD)
+    for column in ("split", "videos", "captions", "files", "fingerprint"):
         table.add_column(column, justify="left" if column in ("split", "fingerprint") else "right", no_wrap=True)
     for check in result.splits:
         table.add_row(*_row(check))

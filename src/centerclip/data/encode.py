@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
+import torch
 from torch import Tensor
 
 from ..video import Limits, VideoError, VideoInfo, probe, read_times
@@ -34,8 +35,11 @@ class EncodeJob:
 
     @property
     def partial(self) -> Path:
-        """Where the copy is written until it is whole: in the same folder, so that the last step is a rename."""
-        return self.target.with_name(f".{self.target.name}.part")
+        """Where this process writes the copy until it is whole: in the same folder, so that the last step is a rename.
+
+        Another process has another name: one that outlived its parent must not finish what a new run is writing.
+        """
+        return self.target.with_name(f".{self.target.name}.{os.getpid()}.part")
 
 
 def encode(job: EncodeJob) -> int:
@@ -94,3 +98,8 @@ def copy_size(width: int, height: int, short_side: int) -> tuple[int, int]:
     """Width and height of a copy: never larger, and even, because H.264 with halved chroma has no other."""
     scale = min(1.0, short_side / min(width, height))
     return max(2, 2 * round(width * scale / 2)), max(2, 2 * round(height * scale / 2))
+
+
+def one_thread() -> None:
+    """Let this process decode with one thread, because its neighbours have the other cores."""
+    torch.set_num_threads(1)

@@ -42,7 +42,7 @@ def load(
         files: the files of ``root``, when they were walked before.
     """
     captions = read_captions(name, root, split, annotations=annotations)
-    files = files or VideoFiles.under(Path(root))
+    files = files or VideoFiles.under(Path(root).expanduser())
     videos, missing = [], []
     for video, sentences in captions.items():
         path = files.find(video)
@@ -58,7 +58,8 @@ def load(
 def read_captions(name: str, root: str | Path, split: str, *, annotations: str | Path | None = None) -> Captions:
     """The captions of a split, ``{video id: sentences}``, without looking for videos. The split is never empty."""
     form = format_of(name)
-    source = Path(annotations) if annotations else None
+    root = Path(root).expanduser()
+    source = Path(annotations).expanduser() if annotations else None
     captions: Captions = {}
     for part in split_names(split):
         if source and source.is_file():
@@ -66,7 +67,7 @@ def read_captions(name: str, root: str | Path, split: str, *, annotations: str |
                 raise AnnotationError(f"{source} is a file; name the folder that holds the files of {form.name}.")
             read = folder.read_table(source, part)
         else:
-            folders = (source,) if source else (Path(root), Path(root, "annotations"))
+            folders = (source,) if source else (root, root / "annotations")
             read = form.read(AnnotationFiles(folders), part)
         if twice := captions.keys() & read.keys():
             raise AnnotationError(f"video {min(twice)} of {form.name} stands in more than one split of {split}.")

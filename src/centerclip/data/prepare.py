@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from .encode import EncodeJob, encode
+from .encode import EncodeJob, encode, one_thread
 from .errors import DataError
 from .files import walk_videos, without_extension
 from .processes import run_each, usable_cores
@@ -52,7 +52,7 @@ def prepare(
         timeout: seconds that one video may take, by default without end.
         on_progress: called with (finished, total) at the start and after each video.
     """
-    source, target = Path(source), Path(target)
+    source, target = Path(source).expanduser(), Path(target).expanduser()
     if fps <= 0 or short_side < 2 or (workers is not None and workers < 1):
         raise DataError("fps and workers must be positive, and the short side at least 2 pixels.")
     if source.resolve() == target.resolve():
@@ -69,7 +69,9 @@ def prepare(
         finished = total - len(todo)
         on_progress(finished, total)
         try:
-            with closing(run_each(encode, todo, workers=workers or usable_cores(), timeout=timeout)) as outcomes:
+            with closing(
+                run_each(encode, todo, workers=workers or usable_cores(), timeout=timeout, setup=one_thread)
+            ) as outcomes:
                 for outcome in outcomes:
                     if outcome.error is not None:
                         report.failed[_name(outcome.job.source, source)] = outcome.error
@@ -110,7 +112,7 @@ def _is_done(job: EncodeJob) -> bool:
 
 
 def _remove_partial_files(target: Path) -> None:
-    for partial in target.rglob(".*.part"):
+    for partial in target.rglob(".*.mp4.*.part"):
         partial.unlink(missing_ok=True)
 
 

@@ -10,8 +10,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Generic, TypeVar
 
-import torch
-
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
@@ -26,7 +24,12 @@ class Outcome(Generic[Job, Result]):
 
 
 def run_each(
-    function: Callable[[Job], Result], jobs: Iterable[Job], *, workers: int, timeout: float | None = None
+    function: Callable[[Job], Result],
+    jobs: Iterable[Job],
+    *,
+    workers: int,
+    timeout: float | None = None,
+    setup: Callable[[], object] | None = None,
 ) -> Generator[Outcome[Job, Result], None, None]:
     """Yield the outcome of ``function(job)`` for every job, as they finish.
 
@@ -35,6 +38,7 @@ def run_each(
         jobs: taken one at a time, when a worker is free.
         workers: processes at the same time. They start fresh (spawn), because forking beside threads can lock up.
         timeout: seconds after which a job's process is killed and the job counts as failed.
+        setup: called once in each new process.
 
     Closing the generator, or an exception in it, ends all processes at once.
     """
@@ -42,7 +46,7 @@ def run_each(
     todo = iter(jobs)
     try:
         while True:
-            while len(crew) < workers and _give_next(todo, worker := _Worker(function, timeout)):
+            while len(crew) < workers and _give_next(todo, worker := _Worker(function, timeout, setup)):
                 crew.append(worker)
             if not crew:
                 return
@@ -75,8 +79,10 @@ def _give_next(todo: Iterator[Job], worker: "_Worker[Job, Result]") -> bool:
 class _Worker(Generic[Job, Result]):
     """A process that does one job at a time. It starts with its first job."""
 
-    def __init__(self, function: Callable[[Job], Result], timeout: float | None) -> None:
-        self.function, self.timeout = function, timeout
+    def __init__(
+        self, function: Callable[[Job], Result], timeout: float | None, setup: Callable[[], object] | None
+    ) -> None:
+        self.function, self.timeout, self.setup = function, timeout, setup
         self.process: SpawnProcess | None = None
         self.ready = self.broken = False
 
@@ -84,7 +90,7 @@ class _Worker(Generic[Job, Result]):
         if self.process is None:
             context = multiprocessing.get_context("spawn")
             self.pipe, theirs = context.Pipe()
-            self.process = context.Process(target=_serve, args=(theirs, self.function), daemon=True)
+            self.process = context.Process(target=_serve, args=(theirs, self.function, self.setup), daemon=True)
             self.process.start()
             theirs.close()  # so that the death of the process ends the pipe
         self.job = job
@@ -121,10 +127,11 @@ class _Worker(Generic[Job, Result]):
         self.pipe.close()
 
 
-def _serve(pipe: Connection, function: Callable[[Job], Result]) -> None:
+def _serve(pipe: Connection, function: Callable[[Job], Result], setup: Callable[[], object] | None) -> None:
     """The life of a worker process: jobs in, (result, error) out, until the pipe closes."""
-    torch.set_num_threads(1)  # the reader decodes with as many, and the cores are taken by the other processes
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    if setup is not None:
+        setup()
     pipe.send(True)
     while True:
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..video import VideoError, probe
 from .annotations import Captions
 from .benchmark import Benchmark, Clip
+from .encode import one_thread
 from .errors import AbsentError, DataError
 from .files import VideoFiles
 from .formats import Published
@@ -99,7 +100,7 @@ def verify(
         AnnotationError: a file is malformed, or the split that was asked for has none.
     """
     form = format_of(name)
-    files = VideoFiles.under(Path(root))
+    files = VideoFiles.under(Path(root).expanduser())
     captions: dict[str, Captions] = {}
     absent: dict[str, str] = {}
     for single in split_names(split) if split else SPLITS:
@@ -144,7 +145,7 @@ def _open_all(
 ) -> Verification:
     videos = {path: video for video, path in paths.items()}
     on_progress(0, len(videos))
-    with closing(run_each(opens, videos, workers=workers, timeout=PROBE_SECONDS)) as outcomes:
+    with closing(run_each(opens, videos, workers=workers, timeout=PROBE_SECONDS, setup=one_thread)) as outcomes:
         for opened, outcome in enumerate(outcomes, start=1):
             if outcome.error is not None:
                 result.unreadable[videos[outcome.job]] = outcome.error
