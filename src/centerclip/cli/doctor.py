@@ -85,18 +85,23 @@ def examine(path: Path, frames: int, timeout: float) -> dict[str, Any]:
 
 def print_table(reports: list[dict[str, Any]]) -> None:
     """Print the reports of :func:`examine` as a table, and a line that sums them up."""
+    from os.path import commonpath
+
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table()
+    # Long paths would squeeze the facts: what all files share goes above the table.
+    shared = Path(commonpath([Path(report["path"]).absolute().parent for report in reports]))
+    table = Table(title=Text(_printable(str(shared))), title_justify="left")
     table.add_column("file", overflow="fold")
     for column in ("container", "codec", "size", "turn", "length", "fps", "frames"):
         table.add_column(column, justify="right" if column in {"length", "fps", "frames"} else "left")
     table.add_column("verdict", overflow="fold")
     for report in reports:
         # Text, not markup: a file name may hold square brackets, and control codes are made visible.
-        table.add_row(Text(_printable(report["path"])), *_facts(report), _verdict(report))
+        name = str(Path(report["path"]).absolute().relative_to(shared))
+        table.add_row(Text(_printable(name)), *_facts(report), _verdict(report))
     console = Console()
     console.print(table)
     bad = sum(not report["ok"] for report in reports)

@@ -1,6 +1,5 @@
 """Get chosen frames of an open file: by seeking when the packets allow it, else by decoding everything."""
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 import av
@@ -54,6 +53,7 @@ class _Walk:
         self.next_packet = 0  # number of the packet that the demuxer gives next
         self.earliest = 0  # frames before this time, after a seek, lack the frames they refer to
         self.next_shown = 0  # number of the frame that should come next, when none is skipped
+        self.awaits_keyframe = False  # nothing came since the last seek, which has to give its keyframe first
         self.ready: list[VideoFrame] = []
         self._seek(table.keyframes[0])
 
@@ -76,7 +76,7 @@ class _Walk:
         Some encoders describe themselves there alone, and a decoder that does not know them makes green frames.
         """
         if self.next_packet == 0:
-            self._decode(next(self.packets))
+            self._decode(self._next())
 
     def _seek(self, keyframe: Keyframe) -> None:
         for target in (keyframe.pts, keyframe.dts):  # containers differ in the time they seek by
@@ -85,13 +85,14 @@ class _Walk:
             except av.FFmpegError as error:
                 raise Doubt(f"the container does not seek ({error.strerror})") from error
             self.packets = self.source.packets()
-            first = next(self.packets, None)
-            if first is None or first.pts is None:
+            first = self._next()
+            if first.pts is None:
                 continue
             landed = self.table.keyframe_before(first.pts)
             if landed.pts == first.pts and first.is_keyframe and landed.packet <= keyframe.packet:
                 self.next_packet, self.earliest = landed.packet, landed.pts
-                self.next_shown = bisect_left(self.table.timeline.pts, landed.pts)
+                self.next_shown = self.table.timeline.find(landed.pts)
+                self.awaits_keyframe = self.table.timeline.has(landed.pts)
                 self.ready = []
                 self.packets = _chain(first, self.packets)
                 return
@@ -106,10 +107,16 @@ class _Walk:
                     continue
                 self._check(frame)
                 yield frame
-            packet = next(self.packets, None)
-            if packet is None:
-                return
-            self.ready = self._decode(packet)
+            self.ready = self._decode(self._next())
+
+    def _next(self) -> Packet:
+        try:
+            return next(self.packets)
+        except StopIteration as error:
+            raise Doubt("the video ended too early") from error
+        except av.FFmpegError as error:
+            self.source.deadline.check()
+            raise Doubt("the container cannot be read on") from error
 
     def _decode(self, packet: Packet) -> list[VideoFrame]:
         self.next_packet += 1
@@ -120,20 +127,19 @@ class _Walk:
         except av.EOFError:
             return []
         except av.FFmpegError as error:
-            raise Doubt(f"a packet does not decode ({error.strerror})") from error
+            raise Doubt("a packet does not decode") from error
 
     def _check(self, frame: VideoFrame) -> None:
-        pts = self.table.timeline.pts
         if frame.is_corrupt:
             raise Doubt("a frame is damaged")
-        number = -1 if frame.pts is None else bisect_left(pts, frame.pts)
-        if number < 0 or number >= len(pts) or pts[number] != frame.pts:
+        if frame.pts is None or not self.table.timeline.has(frame.pts):
             raise Doubt("a frame came at a time that no packet has")
-        if frame.pts == self.earliest and not frame.key_frame:
+        if self.awaits_keyframe and not (frame.pts == self.earliest and frame.key_frame):
             raise Doubt("a packet is marked as a keyframe and is none")
+        number = self.table.timeline.find(frame.pts)
         if number < self.next_shown or (number > self.next_shown and not self.may_skip):
             raise Doubt("frames came out of order")
-        self.next_shown = number + 1
+        self.next_shown, self.awaits_keyframe = number + 1, False
 
 
 def decode_all(source: Source, table: PacketTable, chosen: Sequence[int], keep: Keep) -> tuple[Timeline, int]:

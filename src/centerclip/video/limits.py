@@ -44,5 +44,9 @@ class Deadline:
 
     def check(self) -> None:
         """Raise :class:`TimedOut` when the deadline has passed."""
-        if time.monotonic() > self._end:
-            raise TimedOut(self.path, f"reading took longer than {self.seconds:g} seconds")
+        if time.monotonic() >= self._end:
+            raise self.passed()
+
+    def passed(self) -> TimedOut:
+        """The error that says so."""
+        return TimedOut(self.path, f"reading took longer than {self.seconds:g} seconds")

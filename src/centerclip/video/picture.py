@@ -11,7 +11,7 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import Interpolation, VideoReformatter
 from torch import Tensor
 
-from .errors import TooLarge
+from .errors import TooLarge, UnreadableVideo
 from .limits import Limits
 
 WIDEST_PIXEL = 16  # a stranger pixel shape than 16:1 is a broken header, not a picture
@@ -93,6 +93,12 @@ class Album:
 
     def add(self, place: int, frame: VideoFrame) -> None:
         """Convert a frame and keep it at a place in ``[0, count)``."""
+        try:
+            self._add(place, frame)
+        except (av.FFmpegError, ValueError) as error:
+            raise UnreadableVideo(self.path, f"frames of the format {frame.format.name} cannot be shown") from error
+
+    def _add(self, place: int, frame: VideoFrame) -> None:
         if self.rgb is None:
             self._orientation = frame_orientation(frame)
             width, height = shown_size(frame.width, frame.height, self.pixel_aspect, self.short_side)

@@ -169,7 +169,7 @@ def _read_everything(
             album = Album(name, len(unique), pixel_aspect_of(source.stream), short_side, limits)
             timeline, lost = decode_all(source, table, unique, album.add)
         if choose(timeline) == choice and len(album.added) == len(unique):
-            note = f"read from start to end: {reason}" + (f"; {lost} packets are damaged" if lost else "")
+            note = f"read from start to end: {reason}" + (f"; packets that do not decode: {lost}" if lost else "")
             return _frames(timeline, choice, unique, album, note)
     raise UnreadableVideo(name, "decoding gives other frames each time")
 

@@ -35,7 +35,6 @@ CONTAINERS = (
     "3g2,3gp,asf,avi,av1,dv,f4v,flv,gif,h263,h264,hevc,ivf,live_flv,m4v,matroska,mj2,mov,mp4,mpeg,mpegts,"
     "mpegvideo,mxf,nsv,nut,obu,ogg,rm,vc1,webm,wtv,yuv4mpegpipe,aac,flac,mp3,wav"
 )
-PACKETS_PER_CHECK = 16  # looking at the clock for every packet costs as much as reading it
 LOST_TAIL = 0.01  # a file that lacks less of its bytes than this still plays to the end
 
 # What matters comes back as an error, so FFmpeg's messages go nowhere. Any level but None also makes decoder threads
@@ -63,9 +62,8 @@ class Source:
 
     def packets(self) -> Iterator[Packet]:
         """Packets of the video from the current position on, and an empty one at the end to flush the decoder."""
-        for number, packet in enumerate(self.container.demux(self.stream)):
-            if number % PACKETS_PER_CHECK == 0:
-                self.deadline.check()
+        for packet in self.container.demux(self.stream):
+            self.deadline.check()
             yield packet
 
 
@@ -88,9 +86,8 @@ def open_source(path: str | PathLike[str], limits: Limits, deadline: Deadline | 
             metadata_errors="ignore",
             timeout=deadline.left,
         )
-    except av.ExitError:
-        deadline.check()
-        raise
+    except av.ExitError as error:  # FFmpeg gave up because the time was over
+        raise deadline.passed() from error
     except (av.FFmpegError, OSError, ValueError) as error:
         raise _why_not_opened(name, error) from error
     with container:

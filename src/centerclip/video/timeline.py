@@ -50,6 +50,15 @@ class Timeline:
         """When a frame appears, in seconds from the first one."""
         return float((self.pts[frame] - self.pts[0]) * self.tick)
 
+    def find(self, pts: int) -> int:
+        """Number of the first frame that appears at a time, in ticks, or later."""
+        return bisect_left(self.pts, pts)
+
+    def has(self, pts: int) -> bool:
+        """Whether a frame appears exactly at a time, in ticks."""
+        number = self.find(pts)
+        return number < len(self.pts) and self.pts[number] == pts
+
     def shown_at(self, seconds: float | Fraction) -> int:
         """The frame on the screen at a time; the first or the last one outside of the video."""
         ticks = Fraction(seconds) / self.tick + self.pts[0]
