@@ -6,7 +6,7 @@ import typer
 
 from .. import __version__
 from ..errors import CenterClipError
-from . import demo
+from . import bench, data, demo, doctor
 
 app = typer.Typer(
     name="centerclip",
@@ -16,6 +16,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo.demo)
+app.command()(doctor.doctor)
+app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
 
 
 def _print_version(wanted: bool) -> None:

@@ -104,7 +104,7 @@ def keep_centers(
             f"({merged} frames of {length})"
         )
     patches = hidden[:, prefix:].reshape(-1, merged * length, hidden.shape[2])  # [V*S, N, D]
-    choose = _chooser(method, dict(options or {}), merged, length, training, generator)
+    choose = chooser_for(method, dict(options or {}), merged, length, training, generator)
     with torch.no_grad():
         chosen = choose(patches, k)
     ids, assignment = chosen if isinstance(chosen, tuple) else (chosen, None)
@@ -131,7 +131,7 @@ def follow_places(places: Tensor, ids: Tensor) -> Tensor:
     return places.reshape(len(ids), -1, 3).gather(1, ids[:, :, None].expand(-1, -1, 3))
 
 
-def _chooser(
+def chooser_for(
     method: str | Chooser,
     options: dict[str, Any],
     merged: int,
@@ -139,6 +139,7 @@ def _chooser(
     training: bool,
     generator: torch.Generator | None,
 ) -> Chooser:
+    """The function that chooses ids for a method, for segments of ``merged`` frames of ``length`` patches."""
     if callable(method):
         return lambda tokens, k: method(tokens, k, **options)
     if method == "kmedoids":
