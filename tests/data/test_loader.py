@@ -59,6 +59,13 @@ def test_training_repeats_by_seed_and_epoch_with_any_workers_and_from_any_batch(
     assert not same(next(alone.epoch(0)), next(alone.epoch(1)))
 
 
+def test_loading_leaves_the_random_numbers_of_the_training_alone(benchmark: Benchmark) -> None:
+    before = torch.get_rng_state()
+    for workers in (0, 1):
+        list(Loader(benchmark, training=True, batch_size=5, frames=1, size=8, workers=workers).epoch())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_spawned_workers_give_the_same(benchmark: Benchmark) -> None:
     setting = {"training": True, "batch_size": 5, "frames": 2, "size": 16}
     spawned = next(Loader(benchmark, workers=1, start_method="spawn", **setting).epoch(1))

@@ -149,7 +149,7 @@ def interrupted(source: Path, target: Path) -> subprocess.Popen[bytes]:
     for number in range(1, 3):
         shutil.copy(long, source / f"{number}.mp4")
     run = subprocess.Popen([sys.executable, "-c", PROGRAM, source, target], start_new_session=True)
-    for _ in range(600):
+    for _ in range(2400):
         if any(target.glob(".*.part")):
             return run
         time.sleep(0.05)
@@ -160,7 +160,7 @@ def test_ctrl_c_leaves_only_whole_files(tmp_path: Path) -> None:
     target = tmp_path / "out"
     run = interrupted(tmp_path / "in", target)
     os.killpg(run.pid, signal.SIGINT)  # as the terminal does: to the workers too
-    assert run.wait(timeout=20) != 0
+    assert run.wait(timeout=60) != 0
     left = files(target)
     assert not {name for name in left if name.endswith(".part")}
     assert len({name for name in left if name.endswith(".mp4")}) < 3

@@ -130,6 +130,7 @@ class Loader:
             persistent_workers=parallel,
             multiprocessing_context=self._start_method if parallel else None,
             pin_memory=torch.cuda.is_available(),
+            generator=torch.Generator(),  # else each epoch would draw from the generator of the training itself
         )
 
 

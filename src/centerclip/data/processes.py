@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -95,7 +96,8 @@ class _Worker(Generic[Job, Result]):
             theirs.close()  # so that the death of the process ends the pipe
         self.job = job
         self.start_clock()
-        self.pipe.send(job)
+        with suppress(BrokenPipeError):  # it died since its last job, which the end of the pipe will tell
+            self.pipe.send(job)
 
     def start_clock(self) -> None:
         """A job's time does not include the seconds that a process takes to start."""
