@@ -33,9 +33,9 @@ def encoder(
     console = Console()
     table = Table(title=f"Encoding one video, random weights, {_machine(place)}", title_justify="left")
     for column in ("tower", "frames", "clustering"):
-        table.add_column(column)
-    for column in ("time", "faster than none", "limit", "clustering's share", "multiply-adds"):
-        table.add_column(column, justify="right")
+        table.add_column(column, no_wrap=True)
+    for column in ("time", "faster", "limit", "share", "G MACs"):
+        table.add_column(column, justify="right", no_wrap=True)
     groups = _chosen(quick, tower)
     with console.status("") as status:
         for name, frames, settings in groups:
@@ -51,12 +51,15 @@ def encoder(
                     f"{cost.speedup:.2f}x",
                     f"{cost.limit:.2f}x",
                     f"{cost.share:.1%}",
-                    f"{cost.giga_multiply_adds:.1f} G",
+                    f"{cost.giga_multiply_adds:.1f}",
                 )
             table.add_section()
     if not as_json:
         console.print(table)
-        console.print("limit: the same run with the ids given for free; what the remaining arithmetic allows.")
+        console.print(
+            "faster: than no clustering, in the same run. limit: the same with the ids given for free, what the\n"
+            "remaining arithmetic allows. share: of the time, in clustering. G MACs: billions of multiply-adds."
+        )
 
 
 @app.command()
@@ -70,7 +73,7 @@ def memory(quick: Quick = False, tower: Towers = "all", device: Device = "auto",
     console = Console()
     table = Table(title="Saved for the backward pass of one video, float32, random weights", title_justify="left")
     for column in ("tower", "frames", "clustering"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=True)
     for column in ("saved", "of none", "less"):
         table.add_column(column, justify="right")
     for name, frames, settings in _chosen(quick, tower):

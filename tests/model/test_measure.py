@@ -1,0 +1,91 @@
+import json
+
+import pytest
+import torch
+from transformers import CLIPVisionConfig, CLIPVisionModel
+from typer.testing import CliRunner
+
+from centerclip.cli import app
+from centerclip.cluster import Setting
+from centerclip.model import measure
+
+run = CliRunner().invoke
+
+
+@pytest.fixture
+def small_towers(monkeypatch):
+    """The same commands on towers small enough for a test."""
+
+    def make(name, device="cpu"):
+        torch.manual_seed(0)
+        config = CLIPVisionConfig(
+            hidden_size=32, intermediate_size=64, num_hidden_layers=12, num_attention_heads=2,
+            image_size=224, patch_size=measure.SIZES[name],
+        )  # fmt: skip
+        return CLIPVisionModel(config).eval()
+
+    monkeypatch.setattr(measure, "make_tower", make)
+
+
+@pytest.mark.parametrize(("patch", "patches", "published"), [(32, 49, 4.4), (16, 196, 17.6)])
+def test_multiply_adds_of_one_frame_are_the_published_ones(patch, patches, published):
+    config = CLIPVisionConfig(hidden_size=768, intermediate_size=3072, num_hidden_layers=12, patch_size=patch)
+    count = measure.multiply_adds(config, Setting.parse("none"), 1, patches) / 1e9
+    assert count == pytest.approx(published, abs=0.1)
+
+
+def test_multiply_adds_with_clustering():
+    config = CLIPVisionConfig(hidden_size=768, intermediate_size=3072, num_hidden_layers=12, patch_size=32)
+    none = measure.multiply_adds(config, Setting.parse("none"), 12, 49)
+    # 12 of 12 frames in the first half, 4 of 12 sequences in the second; patch embedding is a little on top.
+    assert measure.multiply_adds(config, Setting.parse("B6-4,49"), 12, 49) / none == pytest.approx(2 / 3, abs=0.01)
+    assert measure.multiply_adds(config, Setting.parse("B6-12,49"), 12, 49) == none
+
+
+def test_saved_bytes_fall_with_clustering(small_towers):
+    none, half = measure.memory_costs("ViT-B/32", 12, ["B6-4,49"])
+    assert none.ratio == 1.0
+    pixels = 12 * 3 * 224 * 224 * 4 / 2**20  # kept either way
+    assert (half.megabytes - pixels) / (none.megabytes - pixels) == pytest.approx(2 / 3, abs=0.05)
+
+
+def test_saved_bytes_are_counted_once():
+    layer = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh())
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            from types import SimpleNamespace
+
+            return SimpleNamespace(pooler_output=self.layer(x))
+
+    # Linear keeps its input, Tanh its output: 2 x [5, 8] float32.
+    assert measure.saved_bytes(Model(), torch.randn(5, 8)) == 2 * 5 * 8 * 4
+
+
+def test_bench_encoder(small_towers):
+    result = run(app, ["bench", "encoder", "--quick", "--rounds", "1", "--tower", "ViT-B/32", "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    assert "spectral:B6-3,49" in result.output
+    assert "52.9" not in result.output  # the count is of the tower at hand, not of the real one
+    lines = run(app, ["bench", "encoder", "--quick", "--rounds", "1", "--tower", "ViT-B/32", "--json"]).output
+    costs = [json.loads(line) for line in lines.splitlines()]
+    assert [cost["clustering"] for cost in costs][:2] == ["none", "B6-6,49"]
+    assert all(cost["seconds"] > 0 and cost["limit"] > 0 for cost in costs)
+    assert all(0 < cost["share"] < 1 for cost in costs[1:])
+
+
+def test_bench_memory(small_towers):
+    result = run(app, ["bench", "memory", "--quick", "--tower", "ViT-B/16", "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    assert "B6-4,160" in result.output
+
+
+@pytest.mark.parametrize("arguments", [["--tower", "ViT-L/14"], ["--device", "cuda"]])
+def test_what_there_is_not(arguments):
+    if arguments[-1] == "cuda" and torch.cuda.is_available():
+        arguments = ["--tower", "ViT-X"]
+    assert run(app, ["bench", "encoder", *arguments]).exit_code == 2
