@@ -55,6 +55,8 @@ def prepare(
     source, target = Path(source).expanduser(), Path(target).expanduser()
     if fps <= 0 or short_side < 2 or (workers is not None and workers < 1):
         raise DataError("fps and workers must be positive, and the short side at least 2 pixels.")
+    if not source.is_dir():
+        raise DataError(f"{source} is not a folder of videos.")
     if source.resolve() == target.resolve():
         raise DataError(f"{target} holds the originals; copies need a folder of their own.")
     began = time.monotonic()
