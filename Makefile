@@ -20,8 +20,11 @@ format: .venv/ready ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/ready ## measure every speed claim (about five minutes)
+bench: .venv/ready ## measure the speed claims (about ten minutes)
 	$(BIN)/python benchmarks/clustering.py
+	$(BIN)/python benchmarks/decode.py --quick
+	$(BIN)/centerclip bench encoder --quick
+	$(BIN)/centerclip bench memory --quick
 
 clean: ## remove the virtual environment
 	rm -rf .venv
