@@ -79,6 +79,16 @@ def test_folder_ids_may_be_relative_paths_and_the_outermost_file_of_a_name_count
     assert files.find("z") is None
 
 
+def test_a_copy_with_another_extension_is_found_but_never_for_two_videos(tmp_path: Path) -> None:
+    touch(tmp_path, "sub/dog.mp4")
+    rows = [("video", "caption", "split"), ("sub/dog.mov", "x", "test")]
+    made_up.text(tmp_path / "captions.csv", made_up.table(rows))
+    assert load("folder", tmp_path).videos[0].path == tmp_path / "sub/dog.mp4"
+    made_up.text(tmp_path / "captions.csv", made_up.table([*rows, ("sub/dog.avi", "y", "test")]))
+    with pytest.raises(AnnotationError, match=r"dog\.mov and sub/dog\.avi are both found"):
+        load("folder", tmp_path)
+
+
 def test_linked_folders_are_followed_once_and_loops_end(tmp_path: Path) -> None:
     disk = touch(tmp_path / "disk", "far.mp4")
     root = touch(tmp_path / "root", "near.mp4")

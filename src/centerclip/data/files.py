@@ -60,11 +60,14 @@ class VideoFiles:
         return cls(root, paths)
 
     def find(self, video: str) -> Path | None:
-        """The file of a video, or None. An id that points outside the folder is an error, whatever lies there."""
+        """The file of a video, or None. An id that points outside the folder is an error, whatever lies there.
+
+        ``dog.mov`` also finds ``dog.mp4``: small copies have another extension than their originals.
+        """
         key = PurePosixPath(_plain(video.replace("\\", "/")))
         if key.is_absolute() or ".." in key.parts or "\0" in video:
             raise AnnotationError(f"video {video!r} points outside {self.root}; ids are names or relative paths.")
-        return self.paths.get(str(key))
+        return self.paths.get(str(key)) or self.paths.get(without_extension(str(key)))
 
 
 def _plain(key: str) -> str:

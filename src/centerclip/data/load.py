@@ -44,12 +44,15 @@ def load(
     captions = read_captions(name, root, split, annotations=annotations)
     files = files or VideoFiles.under(Path(root).expanduser())
     videos, missing = [], []
+    taken: dict[Path, str] = {}
     for video, sentences in captions.items():
         path = files.find(video)
         if path is None:
             missing.append(video)
         else:
             videos.append(Clip(video, path, tuple(sentences)))
+            if taken.setdefault(path, video) != video:
+                raise AnnotationError(f"videos {taken[path]} and {video} are both found in {path}; rename one of them.")
     if missing and not (allow_missing and videos):
         raise MissingVideosError(missing, annotated=len(captions), where=str(root))
     return Benchmark(format_of(name).name, split, tuple(videos), tuple(missing))
