@@ -89,7 +89,7 @@ def _from_folder(folder: Path) -> Backbone:
         model,
         _load_tokenizer(folder, kind),
         Preprocess.from_folder(folder, vision.image_size),
-        _load_temporal(folder, settings, model.config),
+        _load_temporal(folder, settings),
         settings,
     )
 
@@ -139,7 +139,7 @@ def _load_tokenizer(folder: Path, kind: str) -> Any:
         raise ModelError(f"the tokenizer in {folder} cannot be opened: {str(error).strip().splitlines()[0]}") from error
 
 
-def _load_temporal(folder: Path, settings: dict[str, Any], config: Any) -> TemporalTransformer | None:
+def _load_temporal(folder: Path, settings: dict[str, Any]) -> TemporalTransformer | None:
     if not settings.get("temporal"):
         return None
     from safetensors.torch import load_file

@@ -1,7 +1,7 @@
 """uint8 frames -> what a vision tower takes: short side resized, centre cropped, normalised. No torchvision."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -102,20 +102,13 @@ class Preprocess:
         height, width = rgb.shape[1:3]
         if self.crop:
             short = self.short_side or self.size
-            scale = short / min(height, width)
-            target = (
-                (short, max(short, int(width * scale))) if height <= width else (max(short, int(height * scale)), short)
-            )
+            target = (short, short * width // height) if height <= width else (short * height // width, short)
         else:
             target = (self.size, self.size)
         if target != (height, width):
             rgb = _resize_pil(rgb, target, self.filter) if self.resize == "pil" else _resize(rgb, target, self.filter)
         top, left = (target[0] - self.size) // 2, (target[1] - self.size) // 2
         return rgb[:, top : top + self.size, left : left + self.size]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, to compare and to store."""
-        return asdict(self)
 
 
 def _resize(rgb: Tensor, target: tuple[int, int], filter_name: str) -> Tensor:
