@@ -4,11 +4,13 @@ import os
 import pickle
 import wave
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
+from av.stream import Disposition
 from PIL import Image
 
 from centerclip.errors import CenterClipError
@@ -86,6 +88,18 @@ def audio_track(path: Path) -> None:
         container.mux(stream.encode(None))
 
 
+def song_with_a_cover(path: Path) -> None:
+    with av.open(str(path), "w", format="mp4") as container:
+        sound, cover = container.add_stream("aac", rate=16_000, layout="mono"), container.add_stream("mjpeg", rate=1)
+        cover.width, cover.height, cover.pix_fmt, cover.disposition = 64, 48, "yuvj420p", Disposition.attached_pic
+        picture = av.VideoFrame(64, 48, "yuvj420p")
+        picture.pts, picture.time_base = 0, Fraction(1)
+        container.mux([*cover.encode(picture), *cover.encode(None)])
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        silence.sample_rate = 16_000
+        container.mux([*sound.encode(silence), *sound.encode(None)])
+
+
 def cut_before_its_index(path: Path) -> None:
     whole = make_clip(path.with_suffix(".mp4.part"), muxer="mp4", frames=60).read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
@@ -145,6 +159,7 @@ CASES = {
     concat_script: NotAVideo,
     song: NoVideoStream,
     audio_track: NoVideoStream,
+    song_with_a_cover: NoVideoStream,
     cut_before_its_index: TruncatedVideo,
     cut_between_boxes: TruncatedVideo,
     cut_after_its_index: TruncatedVideo,

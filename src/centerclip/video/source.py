@@ -136,8 +136,8 @@ def _video_stream(name: str, container: InputContainer) -> VideoStream:
     """The video stream that FFmpeg thinks best; cover pictures of songs do not count."""
     real = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
     if not real:
-        kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "an empty container"
-        raise NoVideoStream(name, f"the file has no video, only {kinds}")
+        kinds = {"a cover picture" if stream.type == "video" else stream.type for stream in container.streams}
+        raise NoVideoStream(name, f"the file has no video, only {', '.join(sorted(kinds)) or 'an empty container'}")
     best = container.streams.best("video")
     chosen = next((stream for stream in real if best is not None and stream.index == best.index), real[0])
     for stream in container.streams:
