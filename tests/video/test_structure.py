@@ -54,6 +54,14 @@ def test_a_live_recording_of_unknown_length_misses_nothing(tmp_path: Path) -> No
     assert read_structure(clip).missing == 0
 
 
+def test_an_avi_of_unknown_length_misses_nothing(tmp_path: Path) -> None:
+    clip = make_clip(tmp_path / "a.avi", codec="mpeg4", frames=30)
+    data = bytearray(clip.read_bytes())
+    data[4:8] = b"\xff\xff\xff\xff"
+    clip.write_bytes(data)
+    assert read_structure(clip).missing == 0
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.one_of(st.just(b""), st.just(b"\x00\x00\x00\x08ftyp"), st.just(b"\x1a\x45\xdf\xa3"), st.just(b"RIFF1234AVI ")),

@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 MP4_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof", b"sidx", b"uuid", b"udta"}
 EBML_HEADER, MATROSKA_SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
+UNKNOWN_RIFF_LENGTH = 0xFFFFFFFF  # written by recorders that were still running
 MAX_BOXES = 100_000  # a fragmented file of a day has about this many; a hostile one could have billions
 
 
@@ -48,7 +49,8 @@ def read_structure(path: str | Path) -> Structure:
         if head[:4] == EBML_HEADER:
             return Structure("matroska", _matroska_end(file, size), size)
         if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
-            return Structure("riff", 8 + int.from_bytes(head[4:8], "little"), size)
+            length = int.from_bytes(head[4:8], "little")
+            return Structure("riff", size if length == UNKNOWN_RIFF_LENGTH else 8 + length, size)
         return Structure(None, size, size)
 
 
