@@ -18,7 +18,7 @@ Centre = Literal["medoid", "nearest-to-mean"]
 # Videos are taken in groups whose distance matrices fit into this. Groups never change a result.
 GROUP_BYTES = 256 * 2**20
 BYTES_PER_PAIR = 24  # float64 products, float32 distances, masks
-CACHE_BYTES = 4 * 2**20  # float64 copies of tokens at a time on a CPU: small ones are reused, large ones are not
+CACHE_BYTES = 8 * 2**20  # float64 copies of tokens at a time on a CPU: small ones are reused, large ones are not
 
 
 class Clusters(NamedTuple):
