@@ -122,7 +122,7 @@ def saved_bytes(model: Any, pixels: Tensor) -> int:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
             seen[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        return tensor.detach()  # an output that its own operation keeps would never be freed
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         kept = model(pixels).pooler_output  # alive until counted, so no storage is reused
