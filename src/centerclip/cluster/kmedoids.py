@@ -69,7 +69,7 @@ def kmedoids(
 
     Returns:
         ``ids [B, K]`` ascending and ``assignment [B, N]``. The same tokens give the same ids with any
-        batch size, thread count or device: distances are exact (see ``distances.py``).
+        batch size and thread count: distances are exact (see ``distances.py``).
     """
     check_tokens(tokens, k)
     if iterations < 0:
