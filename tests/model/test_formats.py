@@ -305,3 +305,10 @@ def test_weights_without_their_folder(tmp_path):
     tiny.clip().save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="pass the folder"):
         open_backbone(tmp_path / "model.safetensors")
+
+
+def test_compiling_for_a_cpu_is_refused(tmp_path):
+    tiny.clip().save_pretrained(tmp_path)
+    tiny.tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="for a GPU"):
+        CenterCLIP.from_pretrained(tmp_path, device="cpu", compile=True)

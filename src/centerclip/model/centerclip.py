@@ -83,7 +83,7 @@ class CenterCLIP(nn.Module):
             resize: how frames are resized, ``"torch"`` (batched) or ``"pil"``.
             device: where to put it; a GPU if there is one.
             trust: open a TorchScript archive that OpenAI did not publish; opening runs the code inside.
-            compile: compile the transformer blocks on first use. Pays on a GPU or for long runs.
+            compile: compile the transformer blocks on first use; for a GPU only.
         """
         backbone = open_backbone(name, trust=trust)
         backbone.preprocess = backbone.preprocess.with_resize(resize)
@@ -102,6 +102,10 @@ class CenterCLIP(nn.Module):
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         model = model.to(device).eval()
+        if compile and model.device.type != "cuda":
+            raise ModelError(
+                "compile=True is for a GPU: torch's compiler fails on these blocks for a CPU; leave it out"
+            )
         if compile:
             for block in model.attachment.blocks:
                 block.compile(dynamic=False)
