@@ -23,7 +23,7 @@ SIDE, PATCH, BLOCKS = 32, 8, 4  # 16 patches a frame
 
 def clip(width=32, vocabulary=600, seed=0):
     torch.manual_seed(seed)
-    tower = {"hidden_size": width, "intermediate_size": 4 * width, "num_attention_heads": max(1, width // 64) * 1}
+    tower = {"hidden_size": width, "intermediate_size": 4 * width, "num_attention_heads": max(1, width // 64)}
     special = {"bos_token_id": vocabulary - 2, "eos_token_id": vocabulary - 1, "pad_token_id": vocabulary - 1}
     config = CLIPConfig(
         projection_dim=24,

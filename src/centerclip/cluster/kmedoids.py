@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from .distances import check_tokens, exact_distances, unit_tokens
+from .distances import check_tokens, exact_distances, unit_tokens, whole_numbers
 from .errors import ClusterError
 
 Metric = Literal["euclidean", "cosine"]
@@ -177,11 +177,13 @@ def _prepare(tokens: Tensor, metric: Metric, normalise: bool, centre: Centre) ->
     squared = metric == "cosine" or centre == "nearest-to-mean"
     matrices, first = [], []
     for piece in pieces(tokens):
-        distances = exact_distances(piece, squared=squared)
-        first.append(distances.norms.max(dim=1).indices)
         if normalise or metric == "cosine":
-            distances = exact_distances(unit_tokens(piece), squared=squared)
-        matrices.append(distances.matrix)
+            norms = whole_numbers(piece)[0].square().sum(dim=2)  # of the tokens as they came
+            matrix = exact_distances(unit_tokens(piece), squared=squared).matrix
+        else:
+            matrix, norms, _ = exact_distances(piece, squared=squared)
+        first.append(norms.max(dim=1).indices)
+        matrices.append(matrix)
     return torch.cat(matrices), torch.cat(first)
 
 

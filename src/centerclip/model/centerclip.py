@@ -3,8 +3,8 @@
 import json
 import os
 import tempfile
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 from ..cluster import Setting
 from ..cluster.centers import Chooser
 from ..video import bin_centres, read_frames
-from .attach import Attachment, attach, detach, token_layout, transformer_blocks
+from .attach import Attachment, attach, detach
 from .backbone import SETTINGS, TEMPORAL, Backbone, open_backbone
 from .encoded import EncodedVideo, Rule, similarity, video_vectors
 from .errors import ModelError
@@ -141,9 +141,9 @@ class CenterCLIP(nn.Module):
         vision = self.backbone.vision_model
         setting = Setting.parse(clustering)
         frames = frames or self.frames
-        patches, _ = token_layout(vision)
-        # Checked before the old one goes: a wrong setting leaves the model as it was.
-        setting.check(blocks=len(transformer_blocks(vision)), frames=frames, patches=patches)
+        if hasattr(self, "attachment"):  # checked before the old one goes: a wrong setting leaves the model as it was
+            old = self.attachment
+            setting.check(blocks=len(old.blocks), frames=frames, patches=old.patches)
         detach(vision)
         self.attachment = attach(vision, setting, frames=frames, chooser=chooser)
         self.frames = frames
@@ -333,30 +333,17 @@ class CenterCLIP(nn.Module):
             for first in range(0, real, per_segment)
         ]
 
-    def _inference(self) -> AbstractContextManager[Any]:
-        return _Inference(self)
-
-
-class _Inference:
-    """Evaluation mode, no gradients, and half precision on a GPU, for the length of a block."""
-
-    def __init__(self, model: CenterCLIP) -> None:
-        self.model = model
-
-    def __enter__(self) -> None:
-        self.was_training = self.model.training
-        self.model.eval()
-        kind = self.model.device.type
+    @contextmanager
+    def _inference(self) -> Iterator[None]:
+        """Evaluation mode, no gradients, and half precision on a GPU, for the length of a block."""
+        was_training, kind = self.training, self.device.type
         half = torch.bfloat16 if kind == "cuda" and torch.cuda.is_bf16_supported() else torch.float16
-        self.contexts: list[AbstractContextManager[Any]] = [torch.inference_mode()]
-        self.contexts.append(torch.autocast(kind, dtype=half) if kind == "cuda" else nullcontext())
-        for context in self.contexts:
-            context.__enter__()
-
-    def __exit__(self, *problem: Any) -> None:
-        for context in reversed(self.contexts):
-            context.__exit__(*problem)
-        self.model.train(self.was_training)
+        self.eval()
+        try:
+            with torch.inference_mode(), torch.autocast(kind, dtype=half, enabled=kind == "cuda"):
+                yield
+        finally:
+            self.train(was_training)
 
 
 def _context(model: Any) -> int:
