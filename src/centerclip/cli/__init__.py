@@ -6,7 +6,7 @@ import typer
 
 from .. import __version__
 from ..errors import CenterClipError
-from . import bench, data, demo, doctor
+from . import bench, data, demo, doctor, train
 
 app = typer.Typer(
     name="centerclip",
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command()(doctor.doctor)
+app.command()(train.train)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 

@@ -1,0 +1,192 @@
+"""``centerclip train``: run a recipe, on one process or, under torchrun, on many."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ..data import Benchmark
+    from ..distributed import Processes
+    from ..evaluation import Evaluation
+    from ..training import Recipe
+    from ..training.loop import Progress
+
+
+def train(
+    recipe: Annotated[
+        str | None, typer.Argument(help="A TOML file, or a name that --list shows, such as msrvtt/b32-B6-4-49.")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder with the videos of the benchmark.")] = None,
+    annotations: Annotated[
+        Path | None, typer.Option(help="Folder with the annotation files.", show_default="ROOT or ROOT/annotations")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the run.", show_default="runs/RECIPE")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="SETTING=VALUE", help="Change a setting: train.lr=1e-5.")
+    ] = None,
+    select_on: Annotated[
+        str | None, typer.Option(help="Split that chooses the best epoch.", show_default="the recipe's: val")
+    ] = None,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Go on without videos that are absent.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Decoding processes for each training process.", show_default="cores")
+    ] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="Show the recipes that come with CenterCLIP.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show every setting of the recipe and stop.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
+) -> None:
+    """Train by a recipe. The same command again goes on where a stopped run was."""
+    from ..training.folder import find_recipe
+    from ..training.recipe import read_recipe, settings_help, to_toml
+
+    if show_list:
+        _print_list(as_json)
+        return
+    if recipe is None:
+        if show:
+            _print_settings(list(settings_help()))
+            return
+        raise typer.BadParameter("name a recipe; `centerclip train --list` shows those that come with CenterCLIP.")
+    path = find_recipe(recipe)
+    changes = [*(overrides or []), *([f'data.validate_on="{select_on}"'] if select_on else [])]
+    plan = read_recipe(path, changes)
+    if show:
+        typer.echo(json.dumps(plan.model_dump(), indent=2) if as_json else to_toml(plan))
+        return
+    if root is None:
+        raise typer.BadParameter(f"--root is missing: the folder with the videos of {plan.data.benchmark}.")
+    folder = output or Path("runs") / f"{path.parent.name}-{path.stem}"
+    _run(plan, root, annotations, folder, allow_missing=allow_missing, workers=workers, as_json=as_json)
+
+
+def _run(
+    plan: "Recipe",
+    root: Path,
+    annotations: Path | None,
+    folder: Path,
+    *,
+    allow_missing: bool,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    from ..data import load
+    from ..distributed import processes
+    from ..training.folder import finished, open_run
+    from ..training.log import draw_curve
+    from ..training.loop import BEST, Splits
+    from ..training.loop import train as run
+
+    def split(name: str) -> "Benchmark":
+        return load(plan.data.benchmark, root, name, annotations=annotations, allow_missing=allow_missing)
+
+    with processes() as group:
+        say = _speaker(group, quiet=as_json)
+        data = Splits(split(plan.data.train), split(plan.data.validate_on))
+        test = split(plan.data.test) if plan.data.test else None
+        if group.main:
+            open_run(folder, plan)
+        group.barrier()
+        say(f"Training on {data.train}, choosing the epoch on {data.select}")
+        if plan.data.validate_on == plan.data.test:
+            say(
+                "Warning: the best epoch is chosen on the test split; its numbers are too good to be compared honestly."
+            )
+        if finished(folder):
+            say(f"{folder} has a finished run; remove it to train again.")
+        else:
+            with _bar(quiet=as_json or not group.main) as bar:
+                run(plan, data, folder, group, workers=workers, on_step=bar,
+                    on_validation=lambda epoch, result: say(_line(epoch, result)))  # fmt: skip
+            if group.main:
+                draw_curve(folder)
+        results = {name: _evaluate(folder / BEST, split, group, workers)
+                   for name, split in (("select", data.select), ("test", test)) if split}  # fmt: skip
+        if not group.main:
+            return
+        for result in results.values():
+            result.save(folder / "evaluation" / result.split)
+        if as_json:
+            content = {name: {"label": each.label(), **each.metrics} for name, each in results.items()}
+            typer.echo(json.dumps({"folder": str(folder), "model": str(folder / BEST), **content}, indent=2))
+        else:
+            _finish(folder, list(results.values()))
+
+
+def _evaluate(model: Path, split: "Benchmark", group: "Processes", workers: int | None) -> "Evaluation":
+    from ..evaluation import evaluate
+    from ..model import CenterCLIP
+
+    best = CenterCLIP.from_pretrained(model, device=group.device)
+    return evaluate(best, split, workers=workers, rank=group.rank, world=group.world)
+
+
+def _speaker(group: "Processes", *, quiet: bool) -> Callable[[str], None]:
+    def say(text: str) -> None:
+        if group.main:
+            typer.echo(text, err=quiet)
+
+    return say
+
+
+def _line(epoch: int, result: "Evaluation") -> str:
+    found = result.metrics["t2v"]
+    figures = "  ".join(f"{name} {found[key]:.1f}" for name, key in
+                        (("R@1", "R1"), ("R@5", "R5"), ("R@10", "R10"), ("MdR", "MdR"), ("MnR", "MnR")))  # fmt: skip
+    return f"epoch {epoch}: text-to-video {figures}  ({result.label()})"
+
+
+def _finish(folder: Path, results: "list[Evaluation]") -> None:
+    from .evaluate import print_results
+
+    print_results(results)
+    typer.echo(f"The model of the best epoch is in {folder / 'best'}, the learning curve in {folder / 'curve.png'}.")
+    typer.echo(f"Compare it with another run: centerclip evaluate --compare {folder} OTHER")
+
+
+@contextmanager
+def _bar(*, quiet: bool) -> "Iterator[Callable[[Progress], None]]":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False),
+    )  # fmt: skip
+    with Bars(*columns, console=Console(stderr=True), disable=quiet) as bar:
+        task = bar.add_task("train", total=None, epoch="", state="")
+
+        def show(progress: "Progress") -> None:
+            state = f"loss {progress.loss:.3f}  {progress.pairs_per_second:.1f} pairs/s"
+            if progress.best:
+                state += f"  best R@1 {progress.best['metrics']['t2v']['R1']:.1f}"
+            bar.update(task, completed=progress.step, total=progress.steps,
+                       epoch=f"{progress.epoch}/{progress.epochs}", state=state)  # fmt: skip
+
+        yield show
+
+
+def _print_list(as_json: bool) -> None:
+    from ..training.folder import list_recipes
+
+    recipes = list(list_recipes())
+    if as_json:
+        typer.echo(json.dumps([{"name": name, "what": what} for name, what in recipes], indent=2))
+        return
+    width = max(len(name) for name, _ in recipes)
+    for name, what in recipes:
+        typer.echo(f"{name:<{width}}  {what}")
+
+
+def _print_settings(settings: list[tuple[str, str, str]]) -> None:
+    width = max(len(f"{name} = {default}") for name, default, _ in settings)
+    for name, default, meaning in settings:
+        typer.echo(f"{f'{name} = {default}':<{width}}  {meaning}".rstrip())

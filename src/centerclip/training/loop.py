@@ -1,0 +1,277 @@
+"""The training loop, top to bottom.
+
+    centerclip train recipes/msrvtt/b32-B6-4-49.toml --root DATA
+    torchrun --nproc-per-node 8 -m centerclip train recipes/msrvtt/b32-B6-4-49.toml --root DATA
+
+A run lives in one folder. Given the same command again it goes on where it was, to the same weights.
+"""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..data import Benchmark
+from ..data.loader import Loader
+from ..distributed import Processes
+from ..evaluation import Evaluation, evaluate
+from ..model import CenterCLIP
+from ..model.new import Sizes, new_backbone
+from .checkpoint import load_checkpoint, save_checkpoint
+from .errors import CheckpointError, DivergedError, Interrupted, RecipeError
+from .gradients import compute_gradients
+from .log import RunLog
+from .optimizer import freeze, make_optimizer
+from .recipe import ModelSettings, Recipe
+from .schedule import rate
+
+BEST = "best"  # the folder of the model of the best epoch
+NOT_A_NUMBER = (
+    "the {what} of step {step} is {value}; the last good checkpoint in {folder} is kept. Remove the folder and try a "
+    "smaller train.lr, or train.precision=float32"
+)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The data of a run; ``select`` chooses the best epoch."""
+
+    train: Benchmark
+    select: Benchmark
+
+
+@dataclass
+class Progress:
+    """Where a run is, for those who watch."""
+
+    step: int  # steps done
+    steps: int  # of the whole run
+    epoch: int
+    epochs: int
+    loss: float
+    pairs_per_second: float
+    best: dict[str, Any] | None  # epoch, split and metrics of the best validation so far
+
+
+def train(
+    recipe: Recipe,
+    data: Splits,
+    folder: Path,
+    group: Processes,
+    *,
+    workers: int | None = None,
+    on_step: Callable[[Progress], None] = lambda progress: None,
+    on_validation: Callable[[int, Evaluation], None] = lambda epoch, result: None,
+) -> dict[str, Any]:
+    """Train by a recipe in a run's folder, from its checkpoint if there is one; the best model is in ``folder/best``.
+
+    Args:
+        recipe: the settings.
+        data: training split and the split that chooses the best epoch.
+        folder: of the run; exists.
+        group: the processes that train together.
+        workers: decoding processes of each.
+        on_step: called after every step.
+        on_validation: called with (epoch, result) after every validation.
+
+    Returns:
+        epoch and metrics of the best validation.
+
+    Raises:
+        DivergedError: the loss is no longer a number.
+        Interrupted: SIGTERM or Ctrl-C came; a checkpoint is written.
+        CheckpointError: a checkpoint cannot be written, or the newest is damaged.
+    """
+    settings = recipe.train
+    if settings.batch_size % group.world:
+        raise RecipeError(f"train.batch_size {settings.batch_size} does not divide into {group.world} processes")
+
+    # Model, optimizer, data: the same on every process.
+    torch.manual_seed(settings.seed)
+    model = build_model(recipe.model, data.train).to(group.device)
+    freeze(model, settings.freeze)
+    model.gradient_checkpointing(settings.gradient_checkpointing)
+    optimizer = make_optimizer(model, settings)
+    precision = choose_precision(settings.precision, group.device)
+    scaler = torch.amp.GradScaler(group.device.type, enabled=precision == torch.float16)
+    loader = Loader(
+        data.train,
+        training=True,
+        batch_size=settings.batch_size // group.world,
+        frames=recipe.model.frames,
+        size=model.preprocess.size,
+        items=recipe.data.items,
+        seed=settings.seed,
+        rank=group.rank,
+        world=group.world,
+        workers=workers,
+    )
+    steps = settings.epochs * len(loader)
+
+    # Where to begin.
+    done, best = 0, None  # steps taken; the best validation
+    if saved := load_checkpoint(folder):
+        done, best = restore(saved, model, optimizer, scaler, folder)
+    log = RunLog(folder, step=done) if group.main else None
+    if log and not done:
+        log.write("start", step=0, steps=steps, data=str(data.train), validation=str(data.select), world=group.world)
+
+    def save() -> None:
+        if group.main:
+            save_checkpoint(folder, {
+                "step": done, "best": best, "fingerprint": data.train.fingerprint, "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "random": torch.get_rng_state(),
+            })  # fmt: skip
+
+    last_save = last_step = time.monotonic()
+    with stop_signals() as stopping:
+        for epoch in range(min(done // len(loader), settings.epochs - 1), settings.epochs):
+            model.train()
+            for batch in loader.epoch(epoch, start=done - epoch * len(loader)):
+                factor = rate(done, steps, warmup=settings.warmup)
+                for part in optimizer.param_groups:
+                    part["lr"] = part["full_lr"] * factor
+
+                loss = compute_gradients(
+                    model, batch, group,
+                    micro_batch=settings.micro_batch, seed=(settings.seed, done),
+                    autocast=lambda: mixed(group.device, precision), loss_scale=scaler.get_scale(),
+                ).item()  # fmt: skip
+                if not math.isfinite(loss):
+                    raise DivergedError(NOT_A_NUMBER.format(what="loss", step=done + 1, value=loss, folder=folder))
+                scaler.unscale_(optimizer)
+                norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_gradient).item()
+                if not (math.isfinite(norm) or scaler.is_enabled()):
+                    raise DivergedError(NOT_A_NUMBER.format(what="gradient", step=done + 1, value=norm, folder=folder))
+                scaler.step(optimizer)  # leaves the step out if float16 overflowed
+                scaler.update()
+                with torch.no_grad():
+                    model.backbone.logit_scale.clamp_(settings.min_logit_scale, settings.max_logit_scale)
+                done += 1
+
+                now = time.monotonic()
+                speed, last_step = settings.batch_size / max(now - last_step, 1e-9), now
+                on_step(Progress(done, steps, epoch + 1, settings.epochs, loss, speed, best))
+                if log and (done % settings.log_every == 0 or done == 1):
+                    scale = model.backbone.logit_scale.exp().item()
+                    log.write("train", step=done, epoch=epoch + 1, loss=loss, lr=settings.lr * factor,
+                              gradient_norm=norm, logit_scale=scale, pairs_per_second=speed)  # fmt: skip
+                stop, due = group.any([stopping.is_set(), now - last_save > 60 * settings.checkpoint_minutes])
+                if stop or due:
+                    save()
+                    last_save = time.monotonic()
+                if stop:
+                    raise Interrupted(f"stopped after step {done} of {steps}; the same command goes on from there")
+
+            if (epoch + 1) % settings.evaluate_every == 0 or epoch + 1 == settings.epochs:
+                save()  # a crash while validating costs no training
+                result = evaluate(model, data.select, workers=workers, rank=group.rank, world=group.world)
+                if best is None or better(result.metrics, best["metrics"]):
+                    best = {"epoch": epoch + 1, "split": data.select.split, "metrics": result.metrics}
+                    if group.main:
+                        model.save_pretrained(folder / BEST)
+                        result.save(folder / "evaluation" / data.select.split)
+                if log:
+                    log.write("validation", step=done, epoch=epoch + 1, split=data.select.split,
+                              label=result.label(), **result.metrics)  # fmt: skip
+                on_validation(epoch + 1, result)
+                save()
+                last_save = last_step = time.monotonic()
+    if log:
+        log.write("end", step=done, best=best)
+        log.close()
+    group.barrier()
+    assert best is not None  # the last epoch is always validated
+    return best
+
+
+def build_model(settings: ModelSettings, data: Benchmark) -> CenterCLIP:
+    """The model that a run starts from: opened, or new with a tokenizer made from the captions of ``data``."""
+    if settings.start != "new":
+        return CenterCLIP.from_pretrained(
+            settings.start,
+            clustering=settings.clustering,
+            frames=settings.frames,
+            words=settings.words,
+            similarity_rule=settings.similarity,
+            temporal=settings.temporal,
+            device="cpu",
+        )
+    sizes = settings.new.model_dump()
+    vocabulary = sizes.pop("vocabulary")
+    backbone = new_backbone(Sizes(**sizes, words=settings.words), data.captions, vocabulary=vocabulary)
+    return CenterCLIP(
+        backbone, clustering=settings.clustering, frames=settings.frames, similarity_rule=settings.similarity
+    )
+
+
+def better(metrics: dict[str, dict[str, float]], than: dict[str, dict[str, float]]) -> bool:
+    """Whether a validation is the better one: by text-to-video R@1, then by mean rank."""
+    here, there = metrics["t2v"], than["t2v"]
+    return (here["R1"], -here["MnR"]) > (there["R1"], -there["MnR"])
+
+
+def choose_precision(wanted: str, device: torch.device) -> torch.dtype:
+    """What ``auto`` means on a device: bfloat16 where a GPU can, else float16; float32 on a CPU."""
+    if wanted != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[wanted]
+    if device.type != "cuda":
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+
+def mixed(device: torch.device, precision: torch.dtype) -> AbstractContextManager[object]:
+    """The context of a forward pass in a precision."""
+    return torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32)
+
+
+def restore(
+    saved: dict[str, Any],
+    model: CenterCLIP,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    folder: Path,
+) -> tuple[int, dict[str, Any] | None]:
+    """Put a checkpoint back; returns the steps done and the best validation so far."""
+    try:
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        scaler.load_state_dict(saved["scaler"])
+        torch.set_rng_state(saved["random"])
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise CheckpointError(
+            f"the checkpoint in {folder} is of another model ({str(error).strip().splitlines()[0]}); "
+            "take another --output"
+        ) from error
+    return saved["step"], saved["best"]
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and the first Ctrl-C set, so that a step is finished and saved; a second stops at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    kinds = (signal.SIGTERM, signal.SIGINT)
+    before = {kind: signal.getsignal(kind) for kind in kinds}
+
+    def ask(kind: int, _frame: Any) -> None:
+        asked.set()
+        signal.signal(kind, before[signal.Signals(kind)])
+
+    for kind in kinds:
+        signal.signal(kind, ask)
+    try:
+        yield asked
+    finally:
+        for kind in kinds:
+            signal.signal(kind, before[kind])

@@ -1,0 +1,278 @@
+"""A recipe: every setting of a run with its default and its reason. A TOML file names only what differs."""
+
+import math
+import tomllib
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ..cluster import Setting
+from ..errors import CenterClipError
+from .errors import RecipeError
+
+Freezable = Literal["patch-embedding", "class-embedding", "position-embedding", "token-embedding", "pre-norm"]
+EMBEDDINGS: tuple[Freezable, ...] = get_args(Freezable)
+
+
+class Section(BaseModel):
+    """A table of a recipe."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NewModel(Section):
+    """The sizes of a CLIP that starts from nothing, with a tokenizer made from the training captions."""
+
+    image_size: int = Field(112, ge=16)
+    patch_size: int = Field(16, ge=4)
+    width: int = Field(192, ge=8, description="of the vision tower")
+    blocks: int = Field(6, ge=1)
+    heads: int = Field(3, ge=1)
+    text_width: int = Field(192, ge=8)
+    text_blocks: int = Field(4, ge=1)
+    text_heads: int = Field(3, ge=1)
+    projection: int = Field(128, ge=8, description="width of the joint space")
+    vocabulary: int = Field(1000, ge=300, description="tokens of the BPE tokenizer, bytes included")
+
+
+class ModelSettings(Section):
+    """What is trained."""
+
+    start: str = Field("openai/clip-vit-base-patch32", description="hub name, folder or file; 'new' builds [model.new]")
+    clustering: str = Field("none", description="the paper's notation")
+    frames: int = Field(12, ge=1)
+    words: int = Field(32, ge=3, description="most tokens of a sentence")
+    similarity: Literal["mean", "renormalise"] = Field(
+        "renormalise", description="the paper's reported numbers renormalise the mean segment"
+    )
+    temporal: Literal["none", "seqTransf"] = "none"
+    new: NewModel = NewModel()
+
+    @field_validator("clustering")
+    @classmethod
+    def _known_setting(cls, text: str) -> str:
+        try:
+            return str(Setting.parse(text))
+        except CenterClipError as error:
+            raise ValueError(str(error)) from error
+
+
+class DataSettings(Section):
+    """What it is trained and tested on."""
+
+    benchmark: str = "folder"
+    train: str = Field("train", description="split")
+    validate_on: str = Field("val", description="split that chooses the best epoch")
+    test: str = Field("test", description="split of the final number; empty for none")
+    items: Literal["videos", "pairs"] = Field(
+        "pairs", description="an epoch has each video once, or each (video, caption) pair once"
+    )
+
+
+class TrainSettings(Section):
+    """How it is trained."""
+
+    lr: float = Field(5e-6, gt=0)
+    temporal_lr: float = Field(1e-4, gt=0, description="of seqTransf, which starts untrained")
+    epochs: int = Field(5, ge=1)
+    batch_size: int = Field(128, ge=2, description="pairs of a step, over all processes: the loss is over all of them")
+    micro_batch: int = Field(
+        0,
+        ge=0,
+        description="pairs in memory at a time on each process; 0 for all. Changes memory and time, not the gradient",
+    )
+    weight_decay: float = Field(0.2, ge=0, description="on everything but biases")
+    betas: tuple[float, float] = (0.9, 0.98)
+    eps: float = Field(1e-6, gt=0)
+    warmup: float = Field(0.1, ge=0, lt=1, description="part of the steps with a rising learning rate")
+    clip_gradient: float = Field(1.0, gt=0, description="largest norm")
+    max_logit_scale: float = Field(math.log(100), description="ln 100")
+    min_logit_scale: float = 0.1
+    freeze: tuple[Freezable, ...] = Field((), description="parts that keep their weights")
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="auto: bfloat16 where the GPU can, else float16; float32 on a CPU"
+    )
+    gradient_checkpointing: bool = Field(False, description="less memory, about a third more time")
+    seed: int = 42
+    evaluate_every: int = Field(1, ge=1, description="epochs between validations; the last is always validated")
+    checkpoint_minutes: float = Field(10.0, gt=0)
+    log_every: int = Field(10, ge=1, description="steps between lines of the log")
+
+    @model_validator(mode="after")
+    def _micro_batch_fits(self) -> "TrainSettings":
+        if self.micro_batch > self.batch_size:
+            raise ValueError(f"micro_batch {self.micro_batch} is more than batch_size {self.batch_size}")
+        if self.min_logit_scale >= self.max_logit_scale:
+            raise ValueError("min_logit_scale must be less than max_logit_scale")
+        return self
+
+
+class Recipe(Section):
+    """All settings of a run."""
+
+    model: ModelSettings = ModelSettings()
+    data: DataSettings = DataSettings()
+    train: TrainSettings = TrainSettings()
+
+    @model_validator(mode="after")
+    def _segments_fit(self) -> "Recipe":
+        setting = Setting.parse(self.model.clustering)
+        for stage in setting.stages:
+            if self.model.frames % stage.segments:
+                possible = [s for s in range(1, self.model.frames + 1) if self.model.frames % s == 0]
+                raise ValueError(
+                    f"model.clustering {setting} cuts {self.model.frames} frames into {stage.segments} segments; "
+                    f"possible are {', '.join(map(str, possible))}"
+                )
+        return self
+
+    def differences(self, other: "Recipe") -> list[str]:
+        """Settings that differ, as ``train.lr 1e-05 (was 5e-06)``; those that cannot change the result are left out."""
+        here, there = dict(_flat(self.model_dump())), dict(_flat(other.model_dump()))
+        return [
+            f"{name} {here[name]} (was {there[name]})"
+            for name in here
+            if here[name] != there[name] and name not in WITHOUT_EFFECT
+        ]
+
+
+OTHER_WORDS = {  # what settings are called elsewhere
+    "learning_rate": "lr",
+    "num_epochs": "epochs",
+    "wd": "weight_decay",
+    "max_words": "words",
+    "num_frames": "frames",
+    "accumulation": "micro_batch",
+    "accumulation_steps": "micro_batch",
+    "amp": "precision",
+    "dataset": "benchmark",
+    "pretrained": "start",
+}
+WITHOUT_EFFECT = ("train.checkpoint_minutes", "train.log_every")
+
+
+def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe from a TOML file, with ``section.setting=value`` overrides on top.
+
+    Raises:
+        RecipeError: a setting is unknown (the nearest known one is named) or impossible.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RecipeError(
+            f"there is no recipe {path}; `centerclip train --list` shows those that come with it"
+        ) from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RecipeError(f"{path} is not a TOML file: {error}") from error
+    for override in overrides:
+        _apply(content, override)
+    return make_recipe(content, source=str(path))
+
+
+def make_recipe(content: dict[str, Any], *, source: str) -> Recipe:
+    """A recipe from the content of a TOML file; ``source`` names it in messages."""
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        raise RecipeError(f"{source}: " + "; ".join(_sentence(each) for each in error.errors())) from error
+
+
+def to_toml(recipe: Recipe) -> str:
+    """All settings as TOML, so that a run's folder says exactly what was run."""
+    lines: list[str] = []
+
+    def table(name: str, values: dict[str, Any]) -> None:
+        lines.extend(
+            [
+                f"[{name}]",
+                *(f"{key} = {_toml(value)}" for key, value in values.items() if not isinstance(value, dict)),
+                "",
+            ]
+        )
+        for key, value in values.items():
+            if isinstance(value, dict):
+                table(f"{name}.{key}", value)
+
+    for name, values in recipe.model_dump().items():
+        table(name, values)
+    return "\n".join(lines)
+
+
+def settings_help() -> Iterator[tuple[str, str, str]]:
+    """Every setting with its default and what it means."""
+
+    def walk(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
+        for name, field in section.model_fields.items():
+            if isinstance(field.default, BaseModel):
+                yield from walk(type(field.default), f"{prefix}{name}.")
+            else:
+                yield f"{prefix}{name}", _toml(field.default), field.description or ""
+
+    yield from walk(Recipe, "")
+
+
+def _apply(content: dict[str, Any], override: str) -> None:
+    name, equals, text = override.partition("=")
+    *tables, key = name.strip().split(".")
+    if not equals or not tables or not key:
+        raise RecipeError(f"--set {override}: write it as section.setting=value, for example train.lr=1e-5")
+    try:
+        value = tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a word without quotes
+    for table in tables:
+        content = content.setdefault(table, {})
+        if not isinstance(content, dict):
+            raise RecipeError(f"--set {override}: {table} is a setting, not a section")
+    content[key] = value
+
+
+def _sentence(error: Any) -> str:
+    place = [str(part) for part in error["loc"]]
+    if error["type"] == "extra_forbidden":
+        return f"there is no setting {'.'.join(place)}; {_nearest(place)}"
+    message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "literal_error" and isinstance(error["input"], str):
+        options = [option.strip("'") for option in error["ctx"]["expected"].replace(" or ", ", ").split(", ")]
+        close = get_close_matches(error["input"], options, n=1)
+        message = f"{error['input']!r} is not one of {', '.join(options)}" + (
+            f"; did you mean {close[0]}?" if close else ""
+        )
+    return f"{'.'.join(place)}: {message}" if place else message
+
+
+def _nearest(place: list[str]) -> str:
+    """What somebody who wrote an unknown setting may have meant."""
+    known = [name for name, _, _ in settings_help()]
+    asked, word = ".".join(place), OTHER_WORDS.get(place[-1], place[-1])
+    # By the whole name, then by its last word alone: people forget the section.
+    if close := get_close_matches(asked, known, n=1, cutoff=0.8):
+        return f"did you mean {close[0]}?"
+    words = {name.rsplit(".", 1)[1]: name for name in reversed(known)}
+    if close := get_close_matches(word, words, n=1):
+        return f"did you mean {words[close[0]]}?"
+    section = ".".join(place[:-1])
+    inside = [name for name in known if name.startswith(f"{section}.")] if section else []
+    return f"known are {', '.join(inside or ['model', 'data', 'train'])}"
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return repr(value)
