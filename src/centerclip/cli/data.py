@@ -1,13 +1,15 @@
-"""``centerclip data``: check a copy of a benchmark, or make a small one."""
+"""``centerclip data``: check a copy of a benchmark, make it small, or generate one."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from . import make
+from .progress import progress
 
 if TYPE_CHECKING:
     from ..data.prepare import PrepareReport
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
 
 LISTED = 20  # names on the screen; --json has all of them
 
-app = typer.Typer(name="data", help="Check a copy of a benchmark, or make a small one.", no_args_is_help=True)
+app = typer.Typer(
+    name="data", help="Check a copy of a benchmark, make it small, or generate one.", no_args_is_help=True
+)
+app.add_typer(make.app, name="make")
 
 
 @app.command()
@@ -48,7 +53,7 @@ def verify(
             split_names(split)
     except AnnotationError as error:
         raise typer.BadParameter(str(error)) from error
-    with _progress("opening videos", quiet=as_json or quick) as on_progress:
+    with progress("opening videos", quiet=as_json or quick) as on_progress:
         result = check(
             name, root, annotations=annotations, split=split, quick=quick, workers=workers, on_progress=on_progress
         )
@@ -77,7 +82,7 @@ def prepare(
     from ..data.prepare import REPORT
     from ..data.prepare import prepare as run
 
-    with _progress("encoding", quiet=as_json) as on_progress:
+    with progress("encoding", quiet=as_json) as on_progress:
         report = run(source, target, fps=fps, short_side=short_side, workers=workers, on_progress=on_progress)
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=2))
@@ -169,26 +174,3 @@ def _megabytes(size: int) -> str:
 def _listing(names: Sequence[str]) -> str:
     rest = [f"... and {len(names) - LISTED:,} more (all of them with --json)"] if len(names) > LISTED else []
     return "\n".join(f"  {name}" for name in [*names[:LISTED], *rest])
-
-
-@contextmanager
-def _progress(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr with rate and time left; yields what to call with (finished, total)."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn(title),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as bar:
-        task = bar.add_task(title, total=None, rate="")
-
-        def show(finished: int, total: int) -> None:
-            speed = bar.tasks[0].speed
-            bar.update(task, completed=finished, total=total, rate=f"{speed:.1f} a second" if speed else "")
-
-        yield show
