@@ -1,0 +1,228 @@
+"""Ranks in both directions from scores that come block by block: the whole matrix need not exist."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import EvaluationError
+
+Scores = Callable[[Tensor, slice], Tensor]  # captions [n], videos a:b -> a fresh block [n, b - a]
+
+ROWS = 2048  # captions of a block; a video with more of them makes a block of its own
+BLOCK = ROWS * 2048  # scores of a block: 32 MB as float64, enough for a fast product
+
+
+@dataclass(frozen=True, eq=False)
+class Top:
+    """The best candidates of every query, best first; of equal ones the first counts as better."""
+
+    ids: np.ndarray  # [queries, top]; fewer columns where there are fewer candidates
+    scores: np.ndarray  # [queries, top]
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Where the right answers stand.
+
+    A rank is 1 + the number of strictly better candidates + half the number of equal ones.
+    """
+
+    t2v: np.ndarray  # [captions] float64: of a caption's video among all videos
+    v2t: np.ndarray  # [captioned] float64: of a video's best caption among the best captions of all captioned videos
+    captioned: np.ndarray  # [captioned] the videos of ``v2t``: all that have a caption
+    top_t2v: Top | None = None  # videos by caption
+    top_v2t: Top | None = None  # captions by captioned video, the best one of each video
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Captions put in the order of their videos, so that those of one video are neighbours."""
+
+    order: Tensor  # [C] captions
+    video: Tensor  # [C] video of each, ascending
+    captioned: Tensor  # [G] videos that have captions, ascending
+    ends: Tensor  # [G] where the captions of each end in ``order``
+
+    @classmethod
+    def of(cls, video_of_caption: Tensor) -> "Groups":
+        """Group the captions of each video; ``video_of_caption`` is ``[C]``."""
+        order = video_of_caption.argsort(stable=True)
+        video = video_of_caption[order]
+        captioned, counts = torch.unique_consecutive(video, return_counts=True)
+        return cls(order, video, captioned, counts.cumsum(0))
+
+    def blocks(self) -> Iterator[tuple[slice, slice]]:
+        """Which groups, and which places of ``order``, make a block: whole groups, about ``ROWS`` captions."""
+        first = start = 0
+        while first < len(self.ends):
+            last = max(first + 1, int(torch.searchsorted(self.ends, start + ROWS, right=True)))
+            end = int(self.ends[last - 1])
+            yield slice(first, last), slice(start, end)
+            first, start = last, end
+
+
+def rank(
+    scores: Scores,
+    pairs: Tensor,
+    video_of_caption: Tensor,
+    videos: int,
+    *,
+    offsets: tuple[Tensor, Tensor] | None = None,
+    top: int = 0,
+) -> Ranks:
+    """Rank in both directions, with memory for one block of scores.
+
+    Args:
+        scores: gives any block of the matrix ``[C, V]``; a pair's score must not depend on its block.
+        pairs: ``[C]``, the score of every caption with its own video.
+        video_of_caption: ``[C]``.
+        videos: number of videos.
+        offsets: ``[V]`` and ``[C]``: taken off the scores, by video when videos are ranked for a caption, and by
+            caption when captions are ranked for a video (see :func:`dual_softmax`).
+        top: also keep so many of the best candidates of every query.
+    """
+    groups = Groups.of(video_of_caption)
+    device, count = pairs.device, len(pairs)
+    by_video, by_caption = offsets or (None, None)
+    own_t2v = pairs if by_video is None else pairs - by_video[video_of_caption]
+    own_v2t = pairs if by_caption is None else pairs - by_caption
+    nothing_beats = torch.full((videos,), torch.inf, dtype=pairs.dtype, device=device)
+    best_own = nothing_beats.clone().neg_().scatter_reduce_(0, video_of_caption, own_v2t, "amax")
+    best_own = torch.where(best_own.isneginf(), nothing_beats, best_own)  # [V]
+    # Twice the number of better candidates plus the number of equal ones.
+    ahead_t2v = torch.zeros(count, dtype=torch.int64, device=device)
+    ahead_v2t = torch.zeros(videos, dtype=torch.int64, device=device)
+    top_t2v = _Best(count, min(top, videos), pairs) if top else None
+    top_v2t = _Best(videos, min(top, len(groups.captioned)), pairs) if top else None
+
+    for group_span, span in groups.blocks():
+        captions, own_video = groups.order[span], groups.video[span]
+        captioned = groups.captioned[group_span]
+        place = torch.searchsorted(captioned, own_video)  # [n] which of the block's groups
+        step = max(1, BLOCK // len(captions))
+        for first in range(0, videos, step):
+            columns = slice(first, min(first + step, videos))
+            block = scores(captions, columns)  # [n, m]
+            for_captions = block if by_video is None else block - by_video[columns]
+            for_videos = _group_best(
+                block if by_caption is None else block - by_caption[captions, None], place, len(captioned)
+            )
+            if top_t2v and top_v2t:
+                top_t2v.see(captions, for_captions, first_id=first)
+                wide = for_videos.T.contiguous()
+                top_v2t.see(torch.arange(first, columns.stop, device=device), wide, first_id=group_span.start)
+            # A right answer is left out by its place, not by its value: it is no rival of itself.
+            _leave_out(for_captions, own_video, columns)
+            _leave_out(for_videos, captioned, columns)
+            ahead_t2v[captions] += _ahead(for_captions, own_t2v[captions, None], dim=1)
+            ahead_v2t[columns] += _ahead(for_videos, best_own[columns], dim=0)
+    return Ranks(
+        t2v=1 + ahead_t2v.cpu().numpy() / 2,
+        v2t=1 + ahead_v2t[groups.captioned].cpu().numpy() / 2,
+        captioned=groups.captioned.cpu().numpy(),
+        top_t2v=top_t2v.result() if top_t2v else None,
+        top_v2t=_captions_of(top_v2t, groups, scores, by_caption) if top_v2t else None,
+    )
+
+
+def dual_softmax(scores: Scores, captions: int, videos: int, *, scale: float, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Offsets that turn ranking by score into ranking by dual softmax.
+
+    The score of a pair becomes ``softmax over videos x softmax over captions`` of ``scale * score``. In logarithms, and
+    for one query, that is ``score - logsumexp(scale * scores of the candidate with all queries) / (2 * scale)``. It
+    looks at all queries at once, which a search for one sentence cannot do.
+
+    Returns:
+        ``[V]`` and ``[C]``, for :func:`rank`.
+    """
+    by_video = torch.full((videos,), -torch.inf, dtype=like.dtype, device=like.device)
+    by_caption = torch.full((captions,), -torch.inf, dtype=like.dtype, device=like.device)
+    step = max(1, BLOCK // ROWS)
+    for first_row in range(0, captions, ROWS):
+        rows = torch.arange(first_row, min(first_row + ROWS, captions), device=like.device)
+        for first in range(0, videos, step):
+            columns = slice(first, min(first + step, videos))
+            block = scores(rows, columns).mul_(scale)
+            by_caption[rows] = torch.logaddexp(by_caption[rows], block.logsumexp(1))
+            by_video[columns] = torch.logaddexp(by_video[columns], block.logsumexp(0))
+    return by_video / (2 * scale), by_caption / (2 * scale)
+
+
+def check_finite(values: Tensor, what: str) -> None:
+    """Raise when a matrix ``[rows, columns]`` holds NaN or infinity, naming the first place."""
+    low, high = torch.aminmax(values) if values.numel() else (torch.zeros(()), torch.zeros(()))
+    if bool(torch.isfinite(low) & torch.isfinite(high)):
+        return
+    row, column = (~torch.isfinite(values)).nonzero()[0].tolist()
+    raise EvaluationError(
+        f"{what} holds {values[row, column].item()} at row {row}, column {column}; ranks need numbers."
+    )
+
+
+def _group_best(block: Tensor, place: Tensor, groups: int) -> Tensor:
+    """The best row of each group: block ``[n, m]``, place ``[n]`` -> ``[groups, m]``; the block if all are alone."""
+    if groups == len(block):
+        return block
+    best = block.new_full((groups, block.shape[1]), -torch.inf)
+    return best.scatter_reduce_(0, place[:, None].expand_as(block), block, "amax")
+
+
+def _leave_out(block: Tensor, video: Tensor, columns: slice) -> None:
+    """Make the right answers of a block's rows the worst: ``video [n]`` are their videos."""
+    (rows,) = torch.where((video >= columns.start) & (video < columns.stop))
+    block[rows, video[rows] - columns.start] = -torch.inf
+
+
+def _ahead(block: Tensor, own: Tensor, *, dim: int) -> Tensor:
+    """Twice the better ones plus the equal ones: each better one is both ``>`` and ``>=``."""
+    better = (block > own).view(torch.uint8).sum(dim, dtype=torch.int64)
+    return better.add_((block >= own).view(torch.uint8).sum(dim, dtype=torch.int64))
+
+
+class _Best:
+    """The best candidates of every query so far."""
+
+    def __init__(self, queries: int, count: int, like: Tensor) -> None:
+        self.count = count
+        self.values = torch.full((queries, count), -torch.inf, dtype=like.dtype, device=like.device)
+        self.ids = torch.full((queries, count), -1, dtype=torch.int64, device=like.device)
+
+    def see(self, queries: Tensor, block: Tensor, *, first_id: int) -> None:
+        """Take in a block ``[n, m]`` of candidates ``first_id`` to ``first_id + m`` for queries ``[n]``."""
+        values, ids = block.topk(min(self.count + 1, block.shape[1]), dim=1)
+        if values.shape[1] > self.count:
+            # topk takes any of equal ones; where the cut goes through them, sort in order.
+            (cut,) = torch.where(values[:, self.count - 1] == values[:, self.count])
+            values, ids = values[:, : self.count].clone(), ids[:, : self.count].clone()
+            if len(cut):
+                ordered = block[cut].sort(dim=1, descending=True, stable=True)
+                values[cut], ids[cut] = ordered.values[:, : self.count], ordered.indices[:, : self.count]
+        values = torch.cat([self.values[queries], values], dim=1)
+        ids = torch.cat([self.ids[queries], ids + first_id], dim=1)
+        ids, order = ids.sort(dim=1)
+        values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
+        self.values[queries] = values[:, : self.count]
+        self.ids[queries] = ids.gather(1, order)[:, : self.count]
+
+    def result(self) -> Top:
+        """What was found."""
+        return Top(self.ids.cpu().numpy(), self.values.cpu().numpy())
+
+
+def _captions_of(best: _Best, groups: Groups, scores: Scores, by_caption: Tensor | None) -> Top:
+    """The captions behind the groups that were found for each captioned video: the first of the best of each."""
+    found = best.ids[groups.captioned]  # [G, top]
+    starts = torch.cat([groups.ends.new_zeros(1), groups.ends[:-1]])
+    captions = groups.order[starts[found]]
+    if len(groups.captioned) < len(groups.order):
+        for query, video in enumerate(groups.captioned.tolist()):
+            members = [groups.order[starts[group] : groups.ends[group]] for group in found[query]]
+            column = scores(torch.cat(members), slice(video, video + 1))[:, 0]
+            if by_caption is not None:
+                column = column - by_caption[torch.cat(members)]
+            parts = column.split([len(each) for each in members])
+            captions[query] = torch.stack([each[part.argmax()] for each, part in zip(members, parts, strict=True)])
+    return Top(captions.cpu().numpy(), best.values[groups.captioned].cpu().numpy())
