@@ -9,6 +9,7 @@ from random import Random
 
 import av
 import numpy as np
+from av.video.reformatter import VideoReformatter
 from PIL import Image, ImageEnhance
 
 from ..errors import DataError
@@ -95,7 +96,8 @@ def place_distractors(
     count: int,
 ) -> None:
     """Paint small dim things, which no sentence names, towards the edges of a picture."""
-    others = [thing for thing in those.things_at(place, split) if thing not in set(named)]
+    mentioned = set(named)
+    others = [thing for thing in those.things_at(place, split) if thing not in mentioned]
     short = min(picture.size)
     for thing in rng.sample(others, min(count, len(others))):
         dim = ImageEnhance.Brightness(looks.of(thing)).enhance(0.75)
@@ -126,6 +128,7 @@ def paste(picture: Image.Image, sprite: Image.Image, pose: Pose, short: int) -> 
 def write_video(target: Path, frames: Iterable[Image.Image], fps: int) -> None:
     """Encode pictures of one size as H.264 in MP4: whole or not there, and the same bytes every time."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    to_yuv = VideoReformatter()  # one for all frames: setting it up costs more than a small frame does
     options = {"movflags": "+faststart", "fflags": "+bitexact"}
     try:
         with av.open(str(partial), "w", format="mp4", options=options) as output:
@@ -136,7 +139,7 @@ def write_video(target: Path, frames: Iterable[Image.Image], fps: int) -> None:
                 if number == 0:
                     stream.width, stream.height = picture.size
                 frame = av.VideoFrame.from_ndarray(np.asarray(picture), format="rgb24")
-                frame = frame.reformat(stream.width, stream.height, "yuv420p")
+                frame = to_yuv.reformat(frame, stream.width, stream.height, "yuv420p", threads=1)
                 frame.pts, frame.time_base = number, Fraction(1, fps)
                 output.mux(stream.encode(frame))
             output.mux(stream.encode())

@@ -53,12 +53,13 @@ _EMOJI = {
     "sail": "sailboat ⛵, ship 🚢",
     "roll": "soccer ball/football ⚽, basketball 🏀, doughnut/donut 🍩, globe 🌍, skateboard 🛹",
     "slide": "umbrella ☂, guitar 🎸, drum 🥁, trumpet 🎺, piano 🎹, camera 📷, television/TV 📺, "
-    "telephone/phone ☎, alarm clock/clock ⏰, key 🔑, hammer 🔨, book 📕, pencil ✏, envelope/letter ✉, "
-    "gift/present 🎁, top hat/hat 🎩, crown 👑, shoe 👟, dress 👗, ring 💍, diamond 💎, pizza 🍕, hamburger/burger 🍔, hot dog 🌭, "
-    "ice cream 🍦, cake 🎂, egg 🥚, apple 🍎, banana 🍌, lemon 🍋, pineapple 🍍, watermelon 🍉, strawberry 🍓, "
-    "carrot 🥕, mushroom 🍄, avocado 🥑, cactus 🌵, sunflower 🌻, rose 🌹, star ⭐, snowman ⛄, heart ❤, house 🏠, castle 🏰, "
-    "tent ⛺, pumpkin 🎃, trophy 🏆, bell 🔔, magnet 🧲, chair 🪑, bathtub 🛁, axe 🪓, backpack 🎒, lollipop 🍭, "
-    "anchor ⚓, traffic light 🚦",
+    "telephone/phone ☎, alarm clock/clock ⏰, key 🔑, hammer 🔨, book 📕, pencil ✏, "
+    "envelope/letter ✉, gift/present 🎁, top hat/hat 🎩, crown 👑, shoe 👟, dress 👗, ring 💍, "
+    "diamond 💎, pizza 🍕, hamburger/burger 🍔, hot dog 🌭, ice cream 🍦, cake 🎂, egg 🥚, apple 🍎, "
+    "banana 🍌, lemon 🍋, pineapple 🍍, watermelon 🍉, strawberry 🍓, carrot 🥕, mushroom 🍄, "
+    "avocado 🥑, cactus 🌵, sunflower 🌻, rose 🌹, star ⭐, snowman ⛄, heart ❤, house 🏠, "
+    "castle 🏰, tent ⛺, pumpkin 🎃, trophy 🏆, bell 🔔, magnet 🧲, chair 🪑, bathtub 🛁, axe 🪓, "
+    "backpack 🎒, lollipop 🍭, anchor ⚓, traffic light 🚦",
 }
 SHAPES = (
     "circle",
