@@ -4,13 +4,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .model import CenterCLIP, EncodedVideo, attach, detach
+    from .search import VideoIndex
 
 __version__ = "0.1.0"
-__all__ = ["CenterCLIP", "EncodedVideo", "__version__", "attach", "detach"]
+__all__ = ["CenterCLIP", "EncodedVideo", "VideoIndex", "__version__", "attach", "detach"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the model on first use: the command line starts without torch."""
+    """Import what is asked for on first use: the command line starts without torch."""
+    if name == "VideoIndex":
+        from .search import VideoIndex
+
+        return VideoIndex
     if name in __all__:
         from . import model
 

@@ -17,6 +17,7 @@ from .limits import Limits
 from .probe import VideoInfo, probe
 from .reader import Frames, read_frames, read_times
 from .sampling import bin_centres, random_in_bins
+from .stream import Streamed, Window, stream_windows
 
 __all__ = [
     "EncryptedVideo",
@@ -26,6 +27,7 @@ __all__ = [
     "NoVideoStream",
     "NotAVideo",
     "OutsideVideo",
+    "Streamed",
     "TimedOut",
     "TooLarge",
     "TruncatedVideo",
@@ -33,9 +35,11 @@ __all__ = [
     "UnsupportedCodec",
     "VideoError",
     "VideoInfo",
+    "Window",
     "bin_centres",
     "probe",
     "random_in_bins",
     "read_frames",
     "read_times",
+    "stream_windows",
 ]

@@ -1,0 +1,121 @@
+"""The model of an index: opened when it is needed, checked against what the index was made with."""
+
+import hashlib
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import OtherSettings, SearchError
+from .settings import DEFAULT_CLUSTERING, DEFAULT_FRAMES, DEFAULT_MODEL, IndexSettings
+from .store import Floats
+
+if TYPE_CHECKING:
+    from ..model import CenterCLIP
+
+SAMPLES = 64  # values of each tensor that the fingerprint looks at
+
+
+class Encoder:
+    """Turns queries into vectors ``[D]`` of norm 1. Safe to use from several threads.
+
+    Args:
+        settings: of the index.
+        model: an open model; by default the one that the index was made with is opened at the first query.
+    """
+
+    def __init__(self, settings: IndexSettings, model: "CenterCLIP | None" = None) -> None:
+        self.settings = settings
+        self._model = model
+        self._lock = threading.Lock()
+
+    def text(self, sentence: str) -> Floats:
+        """A sentence."""
+        return self.texts([sentence])[0]
+
+    def texts(self, sentences: list[str]) -> Floats:
+        """Sentences, ``[B, D]``."""
+        model = self.model()
+        with self._lock:
+            return np.asarray(model.encode_text(sentences).float().cpu().numpy())
+
+    def image(self, path: str | Path) -> Floats:
+        """A picture file: a video of one frame."""
+        import torch
+        from PIL import Image, ImageOps, UnidentifiedImageError
+
+        try:
+            with Image.open(Path(path).expanduser()) as picture:
+                upright = ImageOps.exif_transpose(picture).convert("RGB")
+                upright.thumbnail((1024, 1024))  # the model sees less
+                rgb = torch.from_numpy(np.array(upright))[None]
+        except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError) as error:
+            raise SearchError(
+                f"{str(path)!r} cannot be opened as a picture ({error}). Give a .jpg, .png or .webp"
+            ) from error
+        return self._mean(rgb)
+
+    def video(self, path: str | Path) -> Floats:
+        """A clip, as one vector."""
+        return self._mean(str(Path(path).expanduser()))
+
+    def _mean(self, video: Any) -> Floats:
+        model = self.model()
+        with self._lock:
+            segments = model.encode_video(video).segments.float().cpu().numpy()
+        mean = segments.mean(axis=0)
+        return np.asarray(mean / max(float(np.linalg.norm(mean)), 1e-12), dtype=np.float32)
+
+    def model(self) -> "CenterCLIP":
+        """The open model."""
+        with self._lock:
+            if self._model is None:
+                model = open_model(self.settings.model, self.settings.clustering, self.settings.frames)
+                if fingerprint(model) != self.settings.fingerprint:
+                    raise OtherSettings(
+                        f"the model {self.settings.model} is no longer the one that the index was made with. Put the "
+                        "old one back, or make the index again with --reindex"
+                    )
+                self._model = model
+            return self._model
+
+
+def open_model(name: str | Path | None, clustering: str | None, frames: int | None) -> "CenterCLIP":
+    """Open a model by name, folder or file. What is not given comes from its folder, else from the defaults."""
+    from ..model import CenterCLIP
+    from ..model.backbone import SETTINGS
+
+    named = DEFAULT_MODEL if name is None else name
+    own = (Path(named).expanduser() / SETTINGS).is_file()
+    if clustering is None and not own:
+        clustering = DEFAULT_CLUSTERING
+    if frames is None and not own:
+        frames = DEFAULT_FRAMES
+    return CenterCLIP.from_pretrained(named, clustering=clustering, frames=frames)
+
+
+def fingerprint(model: "CenterCLIP") -> str:
+    """A hash of a model's weights, the same wherever it was opened from: a few values of every tensor.
+
+    Training changes nearly every value, so a few of each tell two models apart.
+    """
+    digest = hashlib.blake2b(repr(model.preprocess).encode(), digest_size=12)
+    for name, tensor in sorted(model.state_dict().items()):
+        flat = tensor.detach().reshape(-1)
+        values = flat[:: max(1, len(flat) // SAMPLES)][:SAMPLES].double().cpu().numpy()
+        digest.update(f"{name}{list(tensor.shape)}".encode() + values.tobytes())
+    return digest.hexdigest()
+
+
+def settings_of(model: "CenterCLIP", name: str | Path | None, every: float) -> IndexSettings:
+    """The settings of an index that is made with a model; without a name, the one it was opened by."""
+    return IndexSettings(
+        model=str(name or getattr(model.backbone.config, "name_or_path", "") or "a model without a name"),
+        fingerprint=fingerprint(model),
+        clustering=str(model.clustering),
+        frames=model.frames,
+        segments=model.segments,
+        every=float(every),
+        width=model.width,
+    )

@@ -1,0 +1,393 @@
+"""VideoIndex, the object people hold: a folder of vectors that is filled from videos and searched with words."""
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .calibration import CALIBRATION, CONVINCING
+from .catalogue import Catalogue, Filters, When, seconds_of
+from .encoder import Encoder, open_model, settings_of
+from .engine import Ranked, rank
+from .errors import OtherSettings, SearchError, UnknownVideo
+from .indexer import Progress
+from .lance import FILES, VIDEOS
+from .lock import is_busy, writing
+from .opened import OpenIndex
+from .results import Hit, IndexReport, Results, Status, VideoEntry
+from .settings import (
+    DEFAULT_EVERY,
+    DEFAULT_MODEL,
+    SETTINGS,
+    IndexSettings,
+    default_folder,
+    read_settings,
+    write_settings,
+)
+from .snapshot import remove_snapshots
+from .store import Segments, View
+from .update import drop, update
+from .walk import is_below
+
+if TYPE_CHECKING:
+    from ..model import CenterCLIP
+
+AnyPath = str | os.PathLike[str]
+
+
+class VideoIndex:
+    """Videos, searchable with words, pictures and clips.
+
+    Safe to use from several threads, and while another process adds to the index: a search sees what is committed.
+
+    Args:
+        folder: where the index is, or will be; by default ``$CENTERCLIP_INDEX`` or the user's data folder.
+        model: a hub name, a folder, a checkpoint or an open :class:`~centerclip.CenterCLIP`. An index keeps to the
+            model that it was made with, and needs none named again.
+        clustering: the paper's notation; ``"B6-4,49"`` for a new index, unless the model's folder says otherwise.
+        frames: frames of a window; 12 for a new index, unless the model's folder says otherwise.
+        every: seconds from frame to frame; 1 for a new index. Less finds shorter moments and takes longer to index.
+        create: False raises :class:`~centerclip.search.IndexNotFound` when there is no index yet.
+    """
+
+    def __init__(
+        self,
+        folder: AnyPath | None = None,
+        *,
+        model: "str | Path | CenterCLIP | None" = None,
+        clustering: str | None = None,
+        frames: int | None = None,
+        every: float | None = None,
+        create: bool = True,
+    ) -> None:
+        if every is not None and not every > 0:
+            raise SearchError(f"every must be above zero seconds, not {every:g}")
+        self.folder = Path(folder).expanduser() if folder is not None else default_folder()
+        self._named, self._clustering, self._frames, self._every = model, clustering, frames, every
+        self._lock = threading.RLock()
+        self._opened: OpenIndex | None = None
+        self._stamp: tuple[int, int] | None = None  # of the settings that are open
+        if (self.folder / SETTINGS).is_file() or not create:
+            self._open()
+
+    # ---- filling ----------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        *paths: AnyPath,
+        reindex: bool = False,
+        retry: bool = False,
+        decoders: int | None = None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> IndexReport:
+        """Index the videos below folders, and single files; drop what is gone from them.
+
+        Only what is new or changed is encoded: a file that was moved, renamed or copied is recognised by its content.
+
+        Args:
+            paths: folders and files; those of earlier runs by default.
+            reindex: forget all vectors first, and go on with the model and setting of this object.
+            retry: try files again that could not be read and have not changed.
+            decoders: files to read at the same time.
+            on_progress: called every few seconds, with what is in the index for good.
+        """
+        began = time.monotonic()
+        given = [_absolute(path) for path in paths]
+        for path in given:
+            if not path.exists():
+                raise SearchError(f"there is no file or folder {str(path)!r}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with writing(self.folder):
+            index = self._open_for_writing(reindex, given)
+            roots = given or [Path(root) for root in index.settings.roots]
+            if not roots:
+                raise SearchError("there is nothing to index yet: name a folder with videos")
+            model = index.encoder.model()
+            report = update(index, model, roots, retry=retry, decoders=decoders, on_progress=on_progress)
+        report.seconds = time.monotonic() - began
+        return report
+
+    def remove(self, *paths: AnyPath, videos: Collection[str] = ()) -> int:
+        """Forget files, folders and videos (by id), and say how many files that were. The files themselves stay."""
+        self._open()
+        with writing(self.folder):
+            index = self._open()
+            below = [str(_absolute(path)) for path in paths]
+            known = index.store.view().files
+            gone = {
+                path for path, file in known.items() if _is_any(path, below) or (file.video and file.video in videos)
+            }
+            drop(index.store, gone)
+            roots = [root for root in index.settings.roots if not _is_any(root, below)]
+            if roots != index.settings.roots:
+                self._write(index, replace(index.settings, roots=roots))
+            index.store.tidy(index.calibration.vectors)
+        return len(gone)
+
+    # ---- searching --------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: AnyPath | None = None,
+        video: AnyPath | None = None,
+        top: int = 10,
+        moments: bool = False,
+        folder: AnyPath | None = None,
+        name: str | None = None,
+        min_duration: float | None = None,
+        max_duration: float | None = None,
+        after: When = None,
+        before: When = None,
+        min_score: float | None = None,
+        collapse: bool = True,
+    ) -> Results:
+        """Find videos by a sentence, a picture, a clip, or all that are given: each counts the same.
+
+        Args:
+            text: what is to be seen.
+            image: a picture of something alike.
+            video: a clip of something alike.
+            top: how many hits at most.
+            moments: rank moments: a video can come several times.
+            folder: only files below it.
+            name: part of the file's name, or a pattern such as ``"IMG_*"``.
+            min_duration: seconds.
+            max_duration: seconds.
+            after: files changed at this time or later: seconds since 1970, a date, or ``"2024-05-31"``.
+            before: files changed before this time.
+            min_score: leave out hits below.
+            collapse: leave out videos that show the same as a better hit, and name them there.
+        """
+        filters = Filters(
+            None if folder is None else str(_absolute(folder)),
+            name,
+            min_duration,
+            max_duration,
+            seconds_of(after, option="after"),
+            seconds_of(before, option="before"),
+        )
+        index = self._open()
+        catalogue = index.catalogue()
+        query = index.query(catalogue.view, text, _path(image), _path(video))
+        began = time.perf_counter()
+        found = rank(
+            catalogue.view,
+            query,
+            top,
+            among=catalogue.among(filters),
+            by_moment=moments,
+            collapse=collapse,
+            min_score=min_score,
+        )
+        confidence = index.calibration.confidence(catalogue.view, query) if found else 0.0
+        hits = [_hit(catalogue, entry, filters) for entry in found]
+        return Results(hits, confidence >= CONVINCING, confidence, time.perf_counter() - began)
+
+    def similar(self, video_id: str, start: float | None = None, *, top: int = 10) -> Results:
+        """Other videos that look like one of the index, or like its segment at ``start`` seconds."""
+        began = time.perf_counter()
+        catalogue = self._open().catalogue()
+        segments = _segments(catalogue.view, video_id)
+        if start is None:
+            vector = segments.vectors.mean(axis=0)
+        else:
+            vector = segments.vectors[max(0, int(np.searchsorted(segments.starts, start, side="right")) - 1)]
+        query = vector / max(float(np.linalg.norm(vector)), 1e-12)
+        others = [video for video in catalogue.files if video != video_id]
+        hits = [_hit(catalogue, entry, Filters()) for entry in rank(catalogue.view, query, top, among=others)]
+        return Results(hits, bool(hits), 1.0 if hits else 0.0, time.perf_counter() - began)
+
+    def segments(
+        self,
+        video_id: str,
+        text: str | None = None,
+        *,
+        image: AnyPath | None = None,
+        video: AnyPath | None = None,
+    ) -> list[tuple[float, float, float]]:
+        """Start, end and score of every segment of a video, in the order of time; without a query scores are 0."""
+        index = self._open()
+        view = index.catalogue().view
+        segments = _segments(view, video_id)
+        scores = np.zeros(len(segments), np.float32)
+        if text is not None or image is not None or video is not None:
+            scores = segments.vectors @ index.query(view, text, _path(image), _path(video))
+        return list(zip(segments.starts.tolist(), segments.ends.tolist(), scores.tolist(), strict=True))
+
+    # ---- looking ----------------------------------------------------------------------------------------------
+
+    def videos(self) -> list[VideoEntry]:
+        """All videos of the index, by path."""
+        catalogue = self._open().catalogue()
+        return sorted((_entry(catalogue, video) for video in catalogue.files), key=lambda entry: entry.path)
+
+    def video(self, video_id: str) -> VideoEntry:
+        """A video by its id."""
+        catalogue = self._open().catalogue()
+        _segments(catalogue.view, video_id)
+        return _entry(catalogue, video_id)
+
+    def status(self) -> Status:
+        """What is in the index."""
+        index = self._open()
+        settings, catalogue = index.settings, index.catalogue()
+        view = catalogue.view
+        return Status(
+            folder=self.folder,
+            model=settings.model,
+            clustering=settings.clustering,
+            frames=settings.frames,
+            every=settings.every,
+            videos=len(catalogue.files),
+            files=sum(len(files) for files in catalogue.files.values()),
+            segments=view.count(),
+            hours=sum(view.videos[video].duration for video in catalogue.files) / 3600,
+            bytes=index.store.bytes(),
+            roots=tuple(Path(root) for root in settings.roots),
+            failed={path: file.failure for path, file in view.files.items() if file.failure},
+            busy=is_busy(self.folder),
+            recall=view.recall(),
+        )
+
+    # ---- inside -----------------------------------------------------------------------------------------------
+
+    def _open(self) -> OpenIndex:
+        """The index as it is now: opened again when its model or setting has changed."""
+        with self._lock:
+            stamp = _stamp(self.folder / SETTINGS)
+            if self._opened is None or stamp != self._stamp:
+                settings = read_settings(self.folder)
+                if self._opened is not None and settings.same_vectors(self._opened.settings):
+                    self._opened = self._opened.with_settings(settings)
+                else:
+                    self._opened = OpenIndex.open(self.folder, settings, self._encoder(settings))
+                self._stamp = stamp
+            return self._opened
+
+    def _encoder(self, settings: IndexSettings) -> Encoder:
+        """An encoder for an index, if what this object asks for is what the index was made with."""
+        for what, wanted, there in (
+            ("clustering", self._clustering, settings.clustering),
+            ("frames", self._frames, settings.frames),
+            ("every", self._every, settings.every),
+        ):
+            if wanted is not None and wanted != there:
+                raise self._refuse(settings, f"{what} {wanted}")
+        named = self._named
+        if named is None or str(named) == settings.model:
+            return Encoder(settings)
+        if isinstance(named, str | Path):
+            model = open_model(named, settings.clustering, settings.frames)
+            asked = settings_of(model, named, settings.every)
+        else:
+            model, asked = named, settings_of(named, None, settings.every)
+        if not asked.same_vectors(settings):
+            raise self._refuse(settings, asked.describe())
+        return Encoder(settings, model)
+
+    def _refuse(self, settings: IndexSettings, asked: str) -> OtherSettings:
+        return OtherSettings(
+            f"the index {self.folder} was made with {settings.describe()}; {asked} does not fit into it. Leave the "
+            "setting out, name another folder with --index, or make the index again with --reindex"
+        )
+
+    def _open_for_writing(self, reindex: bool, roots: list[Path]) -> OpenIndex:
+        """Open the index, or make it; the roots are remembered."""
+        known = (self.folder / SETTINGS).is_file()
+        earlier = read_settings(self.folder).roots if known else []
+        if known and not reindex:
+            index = self._open()
+            settings = index.settings
+        else:
+            settings, index = self._make()
+        merged = list(dict.fromkeys([*earlier, *map(str, roots)]))
+        return self._write(index, replace(settings, roots=merged))
+
+    def _make(self) -> tuple[IndexSettings, OpenIndex]:
+        """Open the model first: when that fails, an index that is there stays."""
+        named: str | Path | None = None
+        if self._named is None or isinstance(self._named, str | Path):
+            named = self._named or DEFAULT_MODEL
+            model = open_model(named, self._clustering, self._frames)
+        else:
+            model = self._named
+        settings = settings_of(model, named, self._every or DEFAULT_EVERY)
+        for table in (VIDEOS, FILES):
+            shutil.rmtree(self.folder / f"{table}.lance", ignore_errors=True)
+        (self.folder / CALIBRATION).unlink(missing_ok=True)
+        remove_snapshots(self.folder)
+        return settings, OpenIndex.open(self.folder, settings, Encoder(settings, model))
+
+    def _write(self, index: OpenIndex, settings: IndexSettings) -> OpenIndex:
+        with self._lock:
+            if settings != index.settings or not (self.folder / SETTINGS).is_file():
+                write_settings(self.folder, settings)
+            self._opened, self._stamp = index.with_settings(settings), _stamp(self.folder / SETTINGS)
+            return self._opened
+
+
+def _hit(catalogue: Catalogue, entry: Ranked, filters: Filters) -> Hit:
+    files = [Path(file.path) for file in catalogue.files_of(entry.video, filters)]
+    best = entry.moments[0]
+    return Hit(
+        video_id=entry.video,
+        path=files[0],
+        start=best.start,
+        end=best.end,
+        score=best.score,
+        moments=entry.moments,
+        duration=catalogue.videos[entry.video].duration,
+        copies=tuple(files[1:]),
+        duplicates=tuple(Path(file.path) for video in entry.same for file in catalogue.files_of(video)[:1]),
+    )
+
+
+def _entry(catalogue: Catalogue, video_id: str) -> VideoEntry:
+    video, files = catalogue.videos[video_id], catalogue.files_of(video_id)
+    return VideoEntry(
+        video_id=video_id,
+        path=Path(files[0].path),
+        copies=tuple(Path(file.path) for file in files[1:]),
+        duration=video.duration,
+        width=video.width,
+        height=video.height,
+        modified=files[0].modified / 1e9,
+        added=video.added,
+        segments=len(catalogue.view.segments(video_id)),
+        note=video.note,
+    )
+
+
+def _segments(view: View, video_id: str) -> Segments:
+    try:
+        return view.segments(video_id)
+    except KeyError as error:
+        raise UnknownVideo(f"the index has no video {video_id!r}") from error
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _absolute(path: AnyPath) -> Path:
+    return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - links stay as they are named
+
+
+def _path(path: AnyPath | None) -> Path | None:
+    return None if path is None else Path(path).expanduser()
+
+
+def _is_any(path: str, folders: list[str]) -> bool:
+    return any(is_below(path, folder) for folder in folders)

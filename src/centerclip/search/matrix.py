@@ -1,0 +1,176 @@
+"""All segments of a collection as one matrix: search is a product with it, or with the parts that can matter."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .lists import FEW, PIECE, Lists
+from .store import File, Floats, SegmentHits, Segments, Video
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows that were loaded together.
+
+    Attributes:
+        ids: ids of ``V`` videos.
+        owners: ``[N]`` place in ``ids`` of each row's video.
+        spans: ``[N, 2]`` start and end, seconds; rows of a video are in the order of time.
+        vectors: ``[N, D]`` float32, often mapped from a file.
+        lists: rows by neighbourhood, when there are so many that looking at all would take long.
+    """
+
+    ids: list[str]
+    owners: NDArray[np.int32]
+    spans: Floats
+    vectors: Floats
+    lists: Lists | None = None
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[str, Segments]], width: int) -> "Block":
+        """Stack the segments of videos."""
+        given = list(parts)
+        counts = [len(segments) for _, segments in given]
+        spans = [np.stack([segments.starts, segments.ends], axis=1) for _, segments in given]
+        return cls(
+            [video for video, _ in given],
+            np.repeat(np.arange(len(given), dtype=np.int32), counts),
+            np.concatenate(spans) if spans else np.zeros((0, 2), np.float32),
+            np.concatenate([s.vectors for _, s in given]) if given else np.zeros((0, width), np.float32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Place of every id."""
+        return {video: place for place, video in enumerate(self.ids)}
+
+    @cached_property
+    def _by_video(self) -> tuple[Rows, Rows]:
+        """Rows in the order of their videos, and where each video's begin."""
+        order = np.argsort(self.owners, kind="stable")
+        return order, np.searchsorted(self.owners[order], np.arange(len(self.ids) + 1))
+
+    def rows_of(self, place: int) -> Rows:
+        """The rows of a video, in the order of time."""
+        order, begins = self._by_video
+        return order[begins[place] : begins[place + 1]]
+
+    def segments(self, video: str) -> Segments:
+        """The segments of a video."""
+        rows = self.rows_of(self.places[video])
+        if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
+            rows = slice(rows[0], rows[-1] + 1)  # type: ignore[assignment]  # neighbours: no copy
+        spans = self.spans[rows]
+        return Segments(spans[:, 0], spans[:, 1], self.vectors[rows])
+
+    def best(self, query: Floats, top: int, wanted: NDArray[np.bool_] | None) -> tuple[Rows, Floats]:
+        """Up to ``top`` rows with the largest scores, in any order, and these scores.
+
+        Args:
+            query: ``[D]``.
+            top: how many.
+            wanted: ``[V]`` which videos count; None for all.
+        """
+        if self.lists is None:
+            scores = self.vectors @ query
+            if wanted is not None:
+                scores[~wanted[self.owners]] = -np.inf
+            rows = np.arange(len(scores)) if len(scores) <= top else np.argpartition(scores, -top)[-top:]
+            return _finite(rows, scores[rows])
+        if wanted is not None:
+            allowed = wanted[self.owners]
+            chosen = np.flatnonzero(allowed)
+            if len(chosen) <= FEW:
+                pieces = [self.vectors[chosen[i : i + PIECE]] @ query for i in range(0, len(chosen), PIECE)]
+                return _largest(chosen, np.concatenate(pieces), top)
+            return self.lists.best(self.vectors, query, top, allowed)
+        return self.lists.best(self.vectors, query, top, None)
+
+
+def _finite(rows: Rows, scores: Floats) -> tuple[Rows, Floats]:
+    kept = np.isfinite(scores)
+    return (rows, scores) if kept.all() else (rows[kept], scores[kept])
+
+
+def _largest(rows: Rows, scores: Floats, top: int) -> tuple[Rows, Floats]:
+    if len(rows) <= top:
+        return rows, scores
+    best = np.argpartition(scores, -top)[-top:]
+    return rows[best], scores[best]
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """A :class:`~centerclip.search.store.View`: blocks, less the videos that are gone since those were made."""
+
+    width: int
+    videos: Mapping[str, Video]
+    files: Mapping[str, File]
+    blocks: Sequence[Block]
+    gone: frozenset[str] = frozenset()
+    _alive: dict[int, NDArray[np.bool_] | None] = field(default_factory=dict, compare=False)
+
+    def count(self) -> int:
+        """How many segments there are."""
+        alive = [self._wanted(number, block, None) for number, block in enumerate(self.blocks)]
+        return sum(
+            len(block) if kept is None else int(kept[block.owners].sum())
+            for block, kept in zip(self.blocks, alive, strict=True)
+        )
+
+    def segments(self, video: str) -> Segments:
+        """The segments of a video; KeyError when it is not there."""
+        if video not in self.gone:
+            for block in self._holding(video):
+                return block.segments(video)
+        raise KeyError(video)
+
+    def search(self, query: Floats, top: int, *, among: Collection[str] | None = None) -> SegmentHits:
+        """The ``top`` segments with the largest scores, of the videos ``among``."""
+        videos: list[str] = []
+        parts: list[Floats] = []
+        for number, block in enumerate(self.blocks):
+            wanted = self._wanted(number, block, among)
+            if top < 1 or not len(block) or (wanted is not None and not wanted.any()):
+                continue
+            rows, scores = block.best(query, top, wanted)
+            videos += [block.ids[owner] for owner in block.owners[rows].tolist()]
+            parts.append(scores)
+        if not parts:
+            return SegmentHits([], np.zeros(0, np.float32))
+        scores = np.concatenate(parts)
+        order = np.argsort(-scores, kind="stable")[:top]
+        return SegmentHits([videos[row] for row in order.tolist()], scores[order])
+
+    def sample(self, count: int) -> Floats:
+        """Vectors of about ``count`` rows, evenly spread."""
+        step = max(1, sum(len(block) for block in self.blocks) // max(count, 1))
+        parts = [block.vectors[::step] for block in self.blocks]
+        return np.concatenate(parts) if parts else np.zeros((0, self.width), np.float32)
+
+    def recall(self) -> float:
+        """Share of the best segments that a search finds."""
+        lists = [block.lists for block in self.blocks if block.lists is not None]
+        return min((part.recall for part in lists), default=1.0)
+
+    def _holding(self, video: str) -> Iterable[Block]:
+        return (block for block in self.blocks if video in block.places)
+
+    def _wanted(self, number: int, block: Block, among: Collection[str] | None) -> NDArray[np.bool_] | None:
+        """``[V]`` which videos of a block count; None for all."""
+        if among is not None:
+            wanted = np.zeros(len(block.ids), dtype=bool)
+            wanted[[block.places[v] for v in among if v in block.places and v not in self.gone]] = True
+            return wanted
+        if number not in self._alive:
+            alive = np.array([video not in self.gone for video in block.ids], dtype=bool)
+            self._alive[number] = None if alive.all() else alive
+        return self._alive[number]
