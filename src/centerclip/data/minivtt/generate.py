@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..encode import one_thread
 from ..errors import DataError
 from ..processes import run_each, usable_cores
 from .events import EVENTS_FILE, events_text, timed_events
@@ -191,7 +190,7 @@ def _run(
     tell = on_progress or (lambda finished, total: None)
     finished = report.skipped
     tell(finished, total)
-    with closing(run_each(function, todo, workers=workers or usable_cores(), setup=one_thread)) as outcomes:
+    with closing(run_each(function, todo, workers=workers or usable_cores())) as outcomes:
         for outcome in outcomes:
             if outcome.error is not None:
                 report.failed[name(outcome.job)] = outcome.error
