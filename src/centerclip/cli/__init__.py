@@ -6,7 +6,7 @@ import typer
 
 from .. import __version__
 from ..errors import CenterClipError
-from . import bench, data, demo, doctor, train
+from . import bench, collection, data, demo, doctor, evaluate, index, search, train
 
 app = typer.Typer(
     name="centerclip",
@@ -15,9 +15,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(index.index)
+app.command()(search.search)
+app.command()(collection.status)
+app.command()(collection.remove)
 app.command()(demo.demo)
 app.command()(doctor.doctor)
 app.command()(train.train)
+app.command()(evaluate.evaluate)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 

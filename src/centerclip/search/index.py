@@ -13,7 +13,7 @@ import numpy as np
 
 from .calibration import CALIBRATION, CONVINCING
 from .catalogue import Catalogue, Filters, When, seconds_of
-from .encoder import Encoder, open_model, settings_of
+from .encoder import Encoder, files_for_words, open_model, settings_of
 from .engine import Ranked, rank
 from .errors import OtherSettings, SearchError, UnknownVideo
 from .indexer import Progress
@@ -46,6 +46,8 @@ class VideoIndex:
 
     Safe to use from several threads, and while another process adds to the index: a search sees what is committed.
 
+    The index is opened at the first use, and refuses then what it was not made with.
+
     Args:
         folder: where the index is, or will be; by default ``$CENTERCLIP_INDEX`` or the user's data folder.
         model: a hub name, a folder, a checkpoint or an open :class:`~centerclip.CenterCLIP`. An index keeps to the
@@ -73,8 +75,8 @@ class VideoIndex:
         self._lock = threading.RLock()
         self._opened: OpenIndex | None = None
         self._stamp: tuple[int, int] | None = None  # of the settings that are open
-        if (self.folder / SETTINGS).is_file() or not create:
-            self._open()
+        if not create:
+            read_settings(self.folder)
 
     # ---- filling ----------------------------------------------------------------------------------------------
 
@@ -307,19 +309,24 @@ class VideoIndex:
             index = self._open()
             settings = index.settings
         else:
-            settings, index = self._make()
+            settings, index = self._make(read_settings(self.folder) if known else None)
         merged = list(dict.fromkeys([*earlier, *map(str, roots)]))
-        return self._write(index, replace(settings, roots=merged))
+        files = files_for_words(index.encoder.model())
+        return self._write(index, replace(settings, roots=merged, files=files))
 
-    def _make(self) -> tuple[IndexSettings, OpenIndex]:
-        """Open the model first: when that fails, an index that is there stays."""
-        named: str | Path | None = None
-        if self._named is None or isinstance(self._named, str | Path):
-            named = self._named or DEFAULT_MODEL
-            model = open_model(named, self._clustering, self._frames)
+    def _make(self, earlier: IndexSettings | None) -> tuple[IndexSettings, OpenIndex]:
+        """Make an empty index, with the settings of the one that was there where none are given."""
+        named = self._named or (earlier.model if earlier else DEFAULT_MODEL)
+        clustering, frames = self._clustering, self._frames
+        if earlier is not None and str(named) == earlier.model:
+            clustering, frames = clustering or earlier.clustering, frames or earlier.frames
+        every = self._every or (earlier.every if earlier else DEFAULT_EVERY)
+        # The model first: when it cannot be opened, the index stays as it is.
+        if isinstance(named, str | Path):
+            model = open_model(named, clustering, frames)
+            settings = settings_of(model, named, every)
         else:
-            model = self._named
-        settings = settings_of(model, named, self._every or DEFAULT_EVERY)
+            model, settings = named, settings_of(named, None, every)
         for table in (VIDEOS, FILES):
             shutil.rmtree(self.folder / f"{table}.lance", ignore_errors=True)
         (self.folder / CALIBRATION).unlink(missing_ok=True)

@@ -1,0 +1,188 @@
+"""``centerclip search``: find videos, and the moment inside them."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import IndexFolder
+
+if TYPE_CHECKING:
+    from ..search import Hit, Results
+
+COLUMNS = ("rank", "score", "path", "start", "end", "duration", "video_id")
+
+
+def search(
+    sentence: Annotated[str | None, typer.Argument(help="What is to be seen.")] = None,
+    folder: IndexFolder = None,
+    image: Annotated[Path | None, typer.Option(help="A picture of something alike.")] = None,
+    video: Annotated[Path | None, typer.Option(help="A clip of something alike.")] = None,
+    top: Annotated[int, typer.Option("--top", "-n", min=1, help="How many hits at most.")] = 10,
+    moments: Annotated[bool, typer.Option("--moments", help="Rank moments: a video can come several times.")] = False,
+    below: Annotated[Path | None, typer.Option("--folder", help="Only files below this folder.")] = None,
+    name: Annotated[str | None, typer.Option(help="Part of the file name, or a pattern: 'IMG_*'.")] = None,
+    min_duration: Annotated[float | None, typer.Option(min=0, help="Seconds that a video lasts at least.")] = None,
+    max_duration: Annotated[float | None, typer.Option(min=0, help="Seconds that a video lasts at most.")] = None,
+    after: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="Files changed on this day or later: 2024, 2024-05 or 2024-05-31."),
+    ] = None,
+    before: Annotated[str | None, typer.Option(metavar="DATE", help="Files changed before this day.")] = None,
+    min_score: Annotated[float | None, typer.Option(help="Leave out hits below this score.")] = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Show near-duplicates, and hits that convince nobody.")
+    ] = False,
+    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each hit as a clip into this folder.")] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Clips start at the very frame: encoded again, not copied.")
+    ] = False,
+    playlist: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the hits as an M3U playlist.")] = None,
+    thumbnails: Annotated[
+        bool | None,
+        typer.Option("--thumbnails/--no-thumbnails", help="Pictures of the hits.", show_default="if the terminal can"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")] = False,
+) -> None:
+    """Find videos by a sentence, a picture, a clip, or several of them: "like this clip, but at night"."""
+    if sentence is None and image is None and video is None:
+        raise typer.BadParameter("say what to search for: a sentence, --image or --video")
+    if sentence is not None and not sentence.strip():
+        raise typer.BadParameter("the sentence is empty")
+    if as_json and as_csv:
+        raise typer.BadParameter("--json and --csv at once; choose one")
+    from ..search import SearchError, VideoIndex
+    from ..search.catalogue import seconds_of
+
+    for option, date in (("--after", after), ("--before", before)):
+        try:
+            seconds_of(date, option=option)
+        except SearchError as error:
+            raise typer.BadParameter(str(error)) from error
+    results = VideoIndex(folder, create=False).search(
+        sentence,
+        image=image,
+        video=video,
+        top=top,
+        moments=moments,
+        folder=below,
+        name=name,
+        min_duration=min_duration,
+        max_duration=max_duration,
+        after=after,
+        before=before,
+        min_score=min_score,
+        collapse=not show_all,
+    )
+    if as_json:
+        typer.echo(json.dumps(as_object(results), indent=2))
+    elif as_csv:
+        _print_csv(results)
+    else:
+        _print_hits(results, show_all=show_all, thumbnails=thumbnails)
+    _write_files(results, save, exact, playlist)
+
+
+def as_object(results: "Results") -> dict[str, Any]:
+    """Results as JSON carries them."""
+    return {
+        "convincing": results.convincing,
+        "confidence": round(results.confidence, 4),
+        "hits": [
+            {
+                "video_id": hit.video_id,
+                "path": _text(hit.path),
+                "start": round(hit.start, 3),
+                "end": round(hit.end, 3),
+                "score": round(hit.score, 5),
+                "duration": round(hit.duration, 3),
+                "moments": [
+                    {"start": round(m.start, 3), "end": round(m.end, 3), "score": round(m.score, 5)}
+                    for m in hit.moments
+                ],
+                "copies": [_text(path) for path in hit.copies],
+                "duplicates": [_text(path) for path in hit.duplicates],
+            }
+            for hit in results
+        ],
+    }
+
+
+def _print_csv(results: "Results") -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for rank, hit in enumerate(results, 1):
+        times = (f"{value:.3f}" for value in (hit.start, hit.end, hit.duration))
+        writer.writerow([rank, f"{hit.score:.5f}", _text(hit.path), *times, hit.video_id])
+
+
+def _print_hits(results: "Results", *, show_all: bool, thumbnails: bool | None) -> None:
+    from rich.console import Console
+
+    console = Console(soft_wrap=True, highlight=False)
+    if not len(results):
+        console.print("Nothing found: no video passes the filters.")
+        return
+    if not results.convincing:
+        console.print("Nothing convincing found.", end="")
+        console.print("" if show_all else " The nearest, though a sentence about something else does as well:")
+    for rank, hit in enumerate(results, 1):
+        _print_hit(console, rank, hit)
+    if thumbnails or (thumbnails is None and console.is_terminal and console.color_system == "truecolor"):
+        from .thumbnails import print_thumbnails
+
+        print_thumbnails(results.hits, force=bool(thumbnails))
+
+
+def _print_hit(console: Any, rank: int, hit: "Hit") -> None:
+    from rich.text import Text
+
+    further = ", ".join(f"{clock(m.start)}-{clock(m.end)}" for m in hit.moments[1:])
+    line = Text(f"{rank:3}  {hit.score:.3f}  ")
+    line.append(f"{clock(hit.start)}-{clock(hit.end)}".ljust(13), style="bold")
+    line.append(f"  {_text(hit.path)}")
+    console.print(line)
+    notes = [f"also {further}"] if further else []
+    notes += [f"copy: {_text(path)}" for path in hit.copies]
+    notes += [f"shows the same: {_text(path)}" for path in hit.duplicates]
+    for note in notes:
+        console.print(Text(f"            {note}", style="dim"))
+
+
+def _write_files(results: "Results", save: Path | None, exact: bool, playlist: Path | None) -> None:
+    from ..errors import CenterClipError
+    from ..search import export
+
+    if playlist is not None:
+        partial = playlist.with_name(f".{playlist.name}.part")
+        partial.write_text(export.playlist(results.hits), encoding="utf-8", errors="surrogateescape")
+        partial.replace(playlist)
+        typer.echo(f"{len(results)} moments in {playlist}", err=True)
+    failed = 0
+    for hit in results if save is not None else ():
+        assert save is not None
+        try:
+            typer.echo(f"saved {_text(export.save_clip(hit, save, exact=exact))}", err=True)
+        except CenterClipError as error:
+            failed += 1
+            typer.echo(f"centerclip: {error}", err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def clock(seconds: float) -> str:
+    """A time as ``1:02:03`` or ``2:03``."""
+    whole = int(seconds)
+    return (
+        f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}" if whole >= 3600 else f"{whole // 60}:{whole % 60:02}"
+    )
+
+
+def _text(path: Path) -> str:
+    """A path that can be printed: names may hold control codes, or not be valid text."""
+    text = str(path).encode(errors="surrogateescape").decode(errors="replace")
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
