@@ -17,9 +17,9 @@ PATIENCE = timedelta(hours=2)  # one process evaluates or writes a checkpoint wh
 class Processes:
     """This process among those of a run."""
 
-    rank: int = 0
-    world: int = 1
-    device: torch.device = torch.device("cpu")
+    rank: int
+    world: int
+    device: torch.device
 
     @property
     def main(self) -> bool:

@@ -77,7 +77,7 @@ def _run(
     workers: int | None,
     as_json: bool,
 ) -> None:
-    from ..data import load
+    from ..data import load, read_captions
     from ..distributed import processes
     from ..training.folder import finished, open_run
     from ..training.log import draw_curve
@@ -89,7 +89,10 @@ def _run(
 
     with processes() as group:
         say = _speaker(group, quiet=as_json)
-        data = Splits(split(plan.data.train), split(plan.data.validate_on))
+        extra = plan.model.new.vocabulary_from if plan.model.start == "new" else ""
+        further = read_captions("folder", root, plan.data.train, annotations=root / extra) if extra else {}
+        words = tuple(caption for captions in further.values() for caption in captions)
+        data = Splits(split(plan.data.train), split(plan.data.validate_on), words)
         test = split(plan.data.test) if plan.data.test else None
         if group.main:
             open_run(folder, plan)

@@ -1,6 +1,7 @@
 """One item of a batch: the frames of a video, cropped, and a caption. Runs in the loader's worker processes."""
 
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
 import torch
@@ -9,7 +10,8 @@ from torch.utils.data import Dataset
 
 from ..video import Frames, VideoError, read_frames
 from .batches import Key, draw
-from .benchmark import Benchmark
+from .benchmark import Benchmark, Clip
+from .processes import usable_cores
 
 Kind = Literal["videos", "pairs"]
 
@@ -62,10 +64,16 @@ class VideoItems(Dataset[Item | Failure]):
         size: side of the square pictures.
         kind: ``videos`` has each video once; ``pairs`` has each (video, caption) once.
         seed: seed of the run; None takes bin centres and, of ``videos``, the first caption.
+        draws: 0 draws new frames each epoch; else each video shows this many drawings of its frames in turn, each
+            decoded once and then kept in memory.
     """
 
-    def __init__(self, benchmark: Benchmark, *, frames: int, size: int, kind: Kind, seed: int | None) -> None:
+    def __init__(
+        self, benchmark: Benchmark, *, frames: int, size: int, kind: Kind, seed: int | None, draws: int = 0
+    ) -> None:
         self.benchmark, self.frames, self.size, self.kind, self.seed = benchmark, frames, size, kind, seed
+        self.draws = draws
+        self._kept: dict[tuple[int, str], Frames] = {}
 
     def __len__(self) -> int:
         return len(self.benchmark.videos if self.kind == "videos" else self.benchmark.captions)
@@ -80,14 +88,33 @@ class VideoItems(Dataset[Item | Failure]):
             caption = clip.captions[0]
         else:
             caption = clip.captions[draw(self.seed, epoch, clip.id, "caption") % len(clip.captions)]
-        # Pairs of the same video would all show the same frames of it, so they draw by the pair.
-        drawn_by = clip.id if self.kind == "videos" else f"{clip.id}\0{index}"
-        random = None if self.seed is None else (self.seed, epoch, drawn_by)
         try:
-            frames = read_frames(clip.path, self.frames, random=random, short_side=self.size)
+            frames = self._frames(clip, epoch, index)
         except VideoError as error:
             return Failure(clip.id, str(clip.path), f"{error.detail}. {error.advice}")
         return Item(frames, caption, clip.id, index)
+
+    def __getitems__(self, keys: list[Key]) -> list[Item | Failure]:
+        """Several at once, as torch asks for them. Frames to be kept are decoded here, so on all cores."""
+        if not self.draws:
+            return [self[key] for key in keys]
+        with ThreadPoolExecutor(usable_cores()) as threads:
+            return list(threads.map(self.__getitem__, keys))
+
+    def _frames(self, clip: Clip, epoch: int, index: int) -> Frames:
+        """The frames of a clip, cropped."""
+        # Pairs of the same video would all show the same frames of it, so they draw by the pair.
+        drawn_by = clip.id if self.kind == "videos" or self.draws else f"{clip.id}\0{index}"
+        draw_of = epoch % self.draws if self.draws else epoch
+        key = (draw_of, clip.id)
+        if key in self._kept:
+            return self._kept[key]
+        random = None if self.seed is None else (self.seed, draw_of, drawn_by)
+        frames = read_frames(clip.path, self.frames, random=random, short_side=self.size)
+        frames = replace(frames, rgb=centre_crop(frames.rgb, self.size))
+        if self.draws:
+            self._kept[key] = replace(frames, rgb=frames.rgb.clone())  # not a view of the whole picture
+        return frames
 
     def collate(self, items: list[Item | Failure]) -> tuple[Batch | None, list[Failure]]:
         """A batch of the items that could be read, None when there is none, and those that could not."""
@@ -96,7 +123,7 @@ class VideoItems(Dataset[Item | Failure]):
         if not read:
             return None, failures
         batch = Batch(
-            rgb=torch.stack([centre_crop(item.frames.rgb, self.size) for item in read]),
+            rgb=torch.stack([item.frames.rgb for item in read]),
             mask=torch.stack([item.frames.mask for item in read]),
             times=torch.stack([item.frames.times for item in read]),
             captions=[item.caption for item in read],

@@ -33,6 +33,8 @@ class Loader:
         frames: frames of a video.
         size: side of the square pictures.
         items: ``videos``, an epoch shows each video once with one of its captions; ``pairs``, with each of them.
+        draws: 0 draws new frames each epoch; else a video shows this many drawings in turn, decoded once and kept in
+            memory of this process, without workers.
         seed: seed of the run.
         rank: this process, of ``world``.
         world: number of processes that share an epoch.
@@ -52,6 +54,7 @@ class Loader:
         frames: int = 12,
         size: int = 224,
         items: Kind = "videos",
+        draws: int = 0,
         seed: int = 42,
         rank: int = 0,
         world: int = 1,
@@ -62,7 +65,9 @@ class Loader:
     ) -> None:
         self.benchmark, self.on_error = benchmark, on_error
         self.failures: dict[str, str] = {}
-        self._items = VideoItems(benchmark, frames=frames, size=size, kind=items, seed=seed if training else None)
+        self._items = VideoItems(
+            benchmark, frames=frames, size=size, kind=items, seed=seed if training else None, draws=draws
+        )
         self._batches = EpochBatches(
             len(self._items), batch_size, seed=seed, shuffle=training, drop_last=training, rank=rank, world=world
         )
@@ -71,7 +76,7 @@ class Loader:
                 f"{len(self._items):,} {items} do not fill one batch of {batch_size} on {world} processes; "
                 "take a smaller batch."
             )
-        self._workers = usable_cores() if workers is None else workers
+        self._workers = 0 if draws else usable_cores() if workers is None else workers
         self._read_ahead = read_ahead
         self._start_method = start_method
         self._loader: DataLoader[tuple[Batch | None, list[Failure]]] | None = None

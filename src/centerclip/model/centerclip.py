@@ -281,7 +281,9 @@ class CenterCLIP(nn.Module):
         Each file is complete or absent: they are written beside the folder and moved in, ``centerclip.json`` last.
         """
         from safetensors.torch import save_file
+        from transformers.utils import logging
 
+        logging.disable_progress_bar()  # one file: nothing to watch
         target = Path(folder).expanduser()
         target.mkdir(parents=True, exist_ok=True)
         settings: dict[str, Any] = {

@@ -10,7 +10,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +46,7 @@ class Splits:
 
     train: Benchmark
     select: Benchmark
+    words: tuple[str, ...] = ()  # further captions that a new tokenizer should know
 
 
 @dataclass
@@ -96,7 +97,7 @@ def train(
 
     # Model, optimizer, data: the same on every process.
     torch.manual_seed(settings.seed)
-    model = build_model(recipe.model, data.train).to(group.device)
+    model = build_model(recipe.model, (*data.train.captions, *data.words)).to(group.device)
     freeze(model, settings.freeze)
     model.gradient_checkpointing(settings.gradient_checkpointing)
     optimizer = make_optimizer(model, settings)
@@ -109,6 +110,7 @@ def train(
         frames=recipe.model.frames,
         size=model.preprocess.size,
         items=recipe.data.items,
+        draws=recipe.data.draws,
         seed=settings.seed,
         rank=group.rank,
         world=group.world,
@@ -193,8 +195,8 @@ def train(
     return best
 
 
-def build_model(settings: ModelSettings, data: Benchmark) -> CenterCLIP:
-    """The model that a run starts from: opened, or new with a tokenizer made from the captions of ``data``."""
+def build_model(settings: ModelSettings, captions: Sequence[str]) -> CenterCLIP:
+    """The model that a run starts from: opened, or new with a tokenizer made from ``captions``."""
     if settings.start != "new":
         return CenterCLIP.from_pretrained(
             settings.start,
@@ -207,7 +209,8 @@ def build_model(settings: ModelSettings, data: Benchmark) -> CenterCLIP:
         )
     sizes = settings.new.model_dump()
     vocabulary = sizes.pop("vocabulary")
-    backbone = new_backbone(Sizes(**sizes, words=settings.words), data.captions, vocabulary=vocabulary)
+    del sizes["vocabulary_from"]
+    backbone = new_backbone(Sizes(**sizes, words=settings.words), captions, vocabulary=vocabulary)
     return CenterCLIP(
         backbone, clustering=settings.clustering, frames=settings.frames, similarity_rule=settings.similarity
     )

@@ -36,6 +36,7 @@ class NewModel(Section):
     text_heads: int = Field(3, ge=1)
     projection: int = Field(128, ge=8, description="width of the joint space")
     vocabulary: int = Field(1000, ge=300, description="tokens of the BPE tokenizer, bytes included")
+    vocabulary_from: str = Field("", description="CSV of further captions to know words of, relative to --root")
 
 
 class ModelSettings(Section):
@@ -69,6 +70,9 @@ class DataSettings(Section):
     test: str = Field("test", description="split of the final number; empty for none")
     items: Literal["videos", "pairs"] = Field(
         "pairs", description="an epoch has each video once, or each (video, caption) pair once"
+    )
+    draws: int = Field(
+        0, ge=0, description="0: new frames each epoch; N: this many drawings of frames, kept in memory (small data)"
     )
 
 
@@ -249,11 +253,11 @@ def _nearest(place: list[str]) -> str:
     """What somebody who wrote an unknown setting may have meant."""
     known = [name for name, _, _ in settings_help()]
     asked, word = ".".join(place), OTHER_WORDS.get(place[-1], place[-1])
-    # By the whole name, then by its last word alone: people forget the section.
-    if close := get_close_matches(asked, known, n=1, cutoff=0.8):
-        return f"did you mean {close[0]}?"
     words = {name.rsplit(".", 1)[1]: name for name in reversed(known)}
-    if close := get_close_matches(word, words, n=1):
+    # The right word in a wrong section, then a name that is close as a whole, then a close word.
+    close = [word] if word in words else []
+    close = close or [name.rsplit(".", 1)[1] for name in get_close_matches(asked, known, n=1, cutoff=0.8)]
+    if close := close or get_close_matches(word, words, n=1):
         return f"did you mean {words[close[0]]}?"
     section = ".".join(place[:-1])
     inside = [name for name in known if name.startswith(f"{section}.")] if section else []

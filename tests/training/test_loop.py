@@ -1,0 +1,232 @@
+"""Whole runs: what a person gets, and that no work is lost."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from centerclip.data import load
+from centerclip.distributed import Processes
+from centerclip.training import CheckpointError, DivergedError
+from centerclip.training import loop as training_loop
+from centerclip.training.checkpoint import LAST, PREVIOUS, load_checkpoint, save_checkpoint
+from centerclip.training.log import read_log
+from centerclip.training.loop import Splits, train
+from centerclip.training.recipe import read_recipe
+
+from .world import RECIPE, make_world
+
+ALONE = Processes(0, 1, torch.device("cpu"))
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": "src"}
+
+
+@pytest.fixture(scope="module")
+def small_world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("small"), clips=8, frames=4)
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("recipes") / "tiny.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def command(recipe_file, root, output, *more):
+    base = ["train", str(recipe_file), "--root", str(root), "-o", str(output), "--workers", "0", *more]
+    return [sys.executable, "-m", "centerclip", *base]
+
+
+def run(recipe_file, root, output, *more, expect=0):
+    done = subprocess.run(command(recipe_file, root, output, *more), env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == expect, done.stderr
+    return done
+
+
+def splits(root):
+    return Splits(load("folder", root, "train"), load("folder", root, "val"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, small_world, recipe_file):
+    """A run that nobody stopped, with its output."""
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    return folder, run(recipe_file, small_world, folder)
+
+
+def weights(folder):
+    return (folder / "best" / "model.safetensors").read_bytes()
+
+
+def last_state(folder):
+    state = load_checkpoint(folder)
+    return state["model"], state["optimizer"]["state"]
+
+
+def same(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def test_a_run_leaves_model_numbers_log_and_picture(undisturbed):
+    folder, done = undisturbed
+    assert "folder test, 8 videos" in done.stdout
+    assert "[" in done.stdout.splitlines()[0]  # the fingerprint of the data
+    result = json.loads((folder / "evaluation" / "test" / "evaluation.json").read_text())
+    assert {"R1", "R5", "R10", "MdR", "MnR"} <= set(result["metrics"]["t2v"])
+    events = [line["event"] for line in read_log(folder)]
+    assert events.count("train") == 12  # 16 videos with 2 captions, 8 pairs a step, 3 epochs
+    assert events.count("validation") == 3
+    assert events[0] == "start"
+    assert events[-1] == "end"
+    assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert list((folder / "tensorboard").iterdir())
+    assert (folder / "best" / "centerclip.json").exists()
+    assert 'clustering = "B2-2,8"' in (folder / "recipe.toml").read_text()
+
+
+def test_a_finished_run_is_not_trained_again(undisturbed, small_world, recipe_file):
+    folder, _ = undisturbed
+    before = weights(folder)
+    again = run(recipe_file, small_world, folder, "--json")
+    assert "finished run" in again.stderr
+    assert json.loads(again.stdout)["test"]["label"].startswith("folder test, 8 videos")
+    assert weights(folder) == before
+
+
+def test_killed_at_any_moment_it_ends_with_the_same_weights(undisturbed, small_world, recipe_file, tmp_path):
+    folder = tmp_path / "killed"
+    often = ("--set", "train.checkpoint_minutes=0.0001")
+    moments = random.Random(3)
+    for _ in range(3):
+        process = subprocess.Popen(command(recipe_file, small_world, folder, *often), env=ENVIRONMENT,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+        before = len(read_log(folder))
+        while len(read_log(folder)) < before + 2 and process.poll() is None:
+            time.sleep(0.005)
+        time.sleep(moments.random() * 0.1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert len(read_log(folder)) > 2
+    run(recipe_file, small_world, folder, *often)
+    assert weights(folder) == weights(undisturbed[0])
+    assert same(last_state(folder), last_state(undisturbed[0]))
+    numbers = [{key: value for key, value in line.items() if key != "pairs_per_second"} for line in read_log(folder)]
+    expected = [{key: value for key, value in line.items() if key != "pairs_per_second"}
+                for line in read_log(undisturbed[0])]  # fmt: skip
+    assert numbers == expected
+
+
+def test_sigterm_saves_and_says_how_to_go_on(undisturbed, small_world, recipe_file, tmp_path):
+    folder = tmp_path / "stopped"
+    process = subprocess.Popen(command(recipe_file, small_world, folder), env=ENVIRONMENT, stderr=subprocess.PIPE,
+                               stdout=subprocess.DEVNULL, text=True)  # fmt: skip
+    while len(read_log(folder)) < 4 and process.poll() is None:
+        time.sleep(0.01)
+    process.terminate()
+    _, message = process.communicate()
+    assert process.returncode == 1
+    assert "the same command goes on from there" in message
+    assert load_checkpoint(folder)["step"] >= 3
+    run(recipe_file, small_world, folder)
+    assert weights(folder) == weights(undisturbed[0])
+
+
+def test_two_processes_train_as_one(undisturbed, small_world, recipe_file, tmp_path):
+    """The same global batches, so the same weights up to the order of sums; and the evaluation is shared too."""
+    folder = tmp_path / "two"
+    base = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    together = [*base, *command(recipe_file, small_world, folder)[1:]]
+    done = subprocess.run(together, env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "folder test, 8 videos" in done.stdout
+    pairs = list(zip(read_log(folder), read_log(undisturbed[0]), strict=True))
+    losses = [(two["loss"], one["loss"]) for two, one in pairs if one["event"] == "train"]
+    assert [two for two, _ in losses] == pytest.approx([one for _, one in losses], rel=1e-3)
+    assert losses[0][0] == pytest.approx(losses[0][1], rel=1e-6)
+    assert pairs[1][0]["gradient_norm"] == pytest.approx(pairs[1][1]["gradient_norm"], rel=1e-5)
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(small_world, recipe_file, tmp_path, monkeypatch):
+    steps = []
+
+    def compute(model, *arguments, **options):
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        steps.append(1)
+        return torch.tensor(1.0 if len(steps) < 4 else float("nan"))
+
+    monkeypatch.setattr(training_loop, "compute_gradients", compute)
+    recipe = read_recipe(recipe_file, ["train.checkpoint_minutes=1e-9"])
+    with pytest.raises(DivergedError, match=r"the loss of step 4 is nan; .* smaller train\.lr"):
+        train(recipe, splits(small_world), tmp_path, ALONE, workers=0)
+    assert load_checkpoint(tmp_path)["step"] == 3
+
+
+def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path):
+    state = {"step": 1, "big": torch.zeros(20_000)}
+    save_checkpoint(tmp_path, state)
+    script = f"""
+import resource, torch
+from pathlib import Path
+from centerclip.training.checkpoint import save_checkpoint
+import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+save_checkpoint(Path({str(tmp_path)!r}), {{"step": 2, "big": torch.zeros(20_000)}})
+"""
+    done = subprocess.run([sys.executable, "-c", script], env=ENVIRONMENT, capture_output=True, text=True)
+    assert "CheckpointError" in done.stderr
+    assert f"{tmp_path / LAST} is whole" in done.stderr
+    assert load_checkpoint(tmp_path)["step"] == 1
+    assert [path.name for path in tmp_path.iterdir()] == [LAST]
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_kept(tmp_path, damage):
+    save_checkpoint(tmp_path, {"step": 1, "numbers": torch.arange(1000)})
+    save_checkpoint(tmp_path, {"step": 2, "numbers": torch.arange(1000)})
+    path = tmp_path / LAST
+    content = bytearray(path.read_bytes())
+    place = content.find(torch.arange(500, 504).numpy().tobytes())
+    content[place] ^= 1
+    path.write_bytes({"cut": content[:-2000], "flip": content, "empty": b""}[damage])
+    with pytest.raises(CheckpointError, match=r"last\.pt is damaged .*; remove it to go on from .*previous\.pt"):
+        load_checkpoint(tmp_path)
+    path.unlink()
+    assert load_checkpoint(tmp_path)["step"] == 1
+    (tmp_path / PREVIOUS).unlink()
+    assert load_checkpoint(tmp_path) is None
+
+
+def test_a_checkpoint_runs_no_code(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "made"),))
+
+    torch.save({"step": 1, "evil": Evil()}, tmp_path / LAST)
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_checkpoint(tmp_path)
+    assert not (tmp_path / "made").exists()
+
+
+def test_choosing_on_the_test_split_is_warned_of(small_world, recipe_file, tmp_path):
+    done = run(recipe_file, small_world, tmp_path / "r", "--select-on", "test", "--set", "train.epochs=1")
+    assert "Warning: the best epoch is chosen on the test split" in done.stdout
+
+
+def test_it_learns_with_clustering_on(recipe_file, tmp_path):
+    """A CLIP from nothing, on generated clips: recall far above chance (1 of 32 videos) in about a minute."""
+    root = make_world(tmp_path / "world")
+    recipe = read_recipe(recipe_file, ["train.epochs=14", "train.evaluate_every=14", "train.batch_size=16"])
+    Path(tmp_path / "run").mkdir()
+    best = train(recipe, splits(root), tmp_path / "run", ALONE, workers=0)
+    assert best["metrics"]["t2v"]["R5"] > 80  # chance: 16
+    assert best["metrics"]["v2t"]["R5"] > 80
