@@ -59,7 +59,7 @@ def rank_matrix(
     owners = owners_of(video_of_caption, *matrix.shape).to(matrix.device)
     check_finite(matrix, "the similarity matrix")
     pairs = matrix[torch.arange(len(matrix), device=matrix.device), owners]
-    return rank(lambda captions, videos: matrix[:, videos][captions], pairs, owners, matrix.shape[1], top=top)
+    return rank(lambda captions: lambda videos: matrix[:, videos][captions], pairs, owners, matrix.shape[1], top=top)
 
 
 def summaries(ranks: Ranks) -> Metrics:

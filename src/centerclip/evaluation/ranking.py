@@ -9,10 +9,11 @@ from torch import Tensor
 
 from .errors import EvaluationError
 
-Scores = Callable[[Tensor, slice], Tensor]  # captions [n], videos a:b -> a fresh block [n, b - a]
+# captions [n] -> (videos a:b -> a fresh block [n, b - a]): what the captions need is made ready once.
+Scores = Callable[[Tensor], Callable[[slice], Tensor]]
 
-ROWS = 2048  # captions of a block; a video with more of them makes a block of its own
-BLOCK = ROWS * 2048  # scores of a block: 32 MB as float64, enough for a fast product
+ROWS = 1024  # captions of a block; a video with more of them makes a block of its own
+BLOCK = ROWS * 1024  # scores of a block: 8 MB as float64, which the caches hold while they are counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +104,10 @@ def rank(
         captioned = groups.captioned[group_span]
         place = torch.searchsorted(captioned, own_video)  # [n] which of the block's groups
         step = max(1, BLOCK // len(captions))
+        block_of = scores(captions)
         for first in range(0, videos, step):
             columns = slice(first, min(first + step, videos))
-            block = scores(captions, columns)  # [n, m]
+            block = block_of(columns)  # [n, m]
             for_captions = block if by_video is None else block - by_video[columns]
             for_videos = _group_best(
                 block if by_caption is None else block - by_caption[captions, None], place, len(captioned)
@@ -143,9 +145,10 @@ def dual_softmax(scores: Scores, captions: int, videos: int, *, scale: float, li
     step = max(1, BLOCK // ROWS)
     for first_row in range(0, captions, ROWS):
         rows = torch.arange(first_row, min(first_row + ROWS, captions), device=like.device)
+        block_of = scores(rows)
         for first in range(0, videos, step):
             columns = slice(first, min(first + step, videos))
-            block = scores(rows, columns).mul_(scale)
+            block = block_of(columns).mul_(scale)
             by_caption[rows] = torch.logaddexp(by_caption[rows], block.logsumexp(1))
             by_video[columns] = torch.logaddexp(by_video[columns], block.logsumexp(0))
     return by_video / (2 * scale), by_caption / (2 * scale)
@@ -220,7 +223,7 @@ def _captions_of(best: _Best, groups: Groups, scores: Scores, by_caption: Tensor
     if len(groups.captioned) < len(groups.order):
         for query, video in enumerate(groups.captioned.tolist()):
             members = [groups.order[starts[group] : groups.ends[group]] for group in found[query]]
-            column = scores(torch.cat(members), slice(video, video + 1))[:, 0]
+            column = scores(torch.cat(members))(slice(video, video + 1))[:, 0]
             if by_caption is not None:
                 column = column - by_caption[torch.cat(members)]
             parts = column.split([len(each) for each in members])

@@ -1,6 +1,7 @@
 """Similarities of vectors, block by block and exact, so that ranks never depend on how the work was cut."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from .ranking import Ranks, dual_softmax, rank
 # Norms up to sqrt(2) at 2^-26 a step: every product is a whole number of 2^-52, and so is every sum of them. By
 # Cauchy and Schwarz no sum reaches 2, so float64 with its 53 bits adds them without error, in any order.
 STEP_BITS = 26
-PAIRS = 8192  # pairs compared at a time
+PAIRS = 1024  # pairs compared at a time
 
 
 class ExactScores:
@@ -34,9 +35,10 @@ class ExactScores:
         self._text_step = _step(texts, "caption")
         self._video_step = _step(videos, "video")
 
-    def __call__(self, captions: Tensor, videos: slice) -> Tensor:
-        """float64 ``[n, m]``: captions ``[n]`` by a range of videos."""
-        return _rounded(self.texts[captions], self._text_step) @ _rounded(self.videos[videos], self._video_step).T
+    def __call__(self, captions: Tensor) -> Callable[[slice], Tensor]:
+        """For captions ``[n]``: a function of a range of ``m`` videos that gives their scores, float64 ``[n, m]``."""
+        texts = _rounded(self.texts[captions], self._text_step)
+        return lambda videos: texts @ _rounded(self.videos[videos], self._video_step).T
 
     def pairs(self, video_of_caption: Tensor) -> Tensor:
         """float64 ``[C]``: every caption with its own video."""
