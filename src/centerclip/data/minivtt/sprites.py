@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from ..errors import DataError
 from .world import COLOURS, Kind, Thing, world
@@ -122,9 +122,11 @@ def _shape(shape: str, colour: str) -> Image.Image:
     match shape:
         case "circle":
             disc(0, 0, radius)
+            disc(0, -0.62 * radius, 0.16 * radius, fill=0)  # a hole, by which its turning shows
         case "ring":
             disc(0, 0, radius)
-            disc(0, 0, 0.55 * radius, fill=0)
+            disc(0, 0, 0.5 * radius, fill=0)
+            disc(0, -0.75 * radius, 0.14 * radius, fill=0)
         case "crescent":
             disc(0, 0, radius)
             disc(0.45 * radius, -0.2 * radius, 0.8 * radius, fill=0)
@@ -155,7 +157,5 @@ def _shape(shape: str, colour: str) -> Image.Image:
             polygon([(-0.9, -0.3), (0.9, -0.3), (0.9, 0.3), (-0.9, 0.3)])
     shade = np.linspace(1.1, 0.8, SIDE)[:, None, None] * np.array(COLOURS[colour])  # light from above
     picture = Image.fromarray(np.broadcast_to(shade.clip(0, 255).astype(np.uint8), (SIDE, SIDE, 3)).copy())
-    picture.putalpha(
-        ImageChops.darker(mask.resize((SIDE, SIDE), Image.Resampling.BOX), Image.new("L", (SIDE, SIDE), 255))
-    )
+    picture.putalpha(mask.resize((SIDE, SIDE), Image.Resampling.BOX))
     return picture

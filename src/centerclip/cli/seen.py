@@ -1,0 +1,86 @@
+"""A video as a model sees it: the squares, the tokens where clustering comes, and what it keeps of them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..model import CenterCLIP, Step
+from ..video import read_frames
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the drawings are made of. ``T`` frames of ``L`` patches, ``S`` segments, ``K`` kept in each.
+
+    Attributes:
+        squares: uint8 ``[T, size, size, 3]``, as the model crops them.
+        times: ``[T]`` seconds.
+        mask: ``[T]``, False where a frame only repeats the last one of a short video.
+        spans: start and end of each segment in seconds, ``S`` of them.
+        places: ``[S, K, 3]``, frame, row and column of each kept patch.
+        clusters: ``[T, L]``, each patch's cluster in its segment, or None when the method has none.
+        tokens: ``[T, L, D]``, what the first stage chooses from.
+        first: what the first stage kept.
+    """
+
+    squares: Tensor
+    times: Tensor
+    mask: Tensor
+    spans: list[tuple[float, float]]
+    places: Tensor
+    clusters: Tensor | None
+    tokens: Tensor
+    first: Step
+
+
+def look(model: CenterCLIP, video: Path, *, start: float | None = None, end: float | None = None) -> Seen:
+    """Encode a video, or a part of it, and keep what clustering did on the way. The setting must have stages."""
+    size = model.preprocess.short_side or model.preprocess.size
+    frames = read_frames(video, model.frames, short_side=size, start=start, end=end)
+    attachment = model.attachment
+    before: list[Tensor] = []
+
+    def keep(_block: nn.Module, _inputs: object, output: Tensor | tuple[Tensor, ...]) -> None:
+        before.append(output[0] if isinstance(output, tuple) else output)
+
+    # First in line, because clustering itself is a hook that replaces what the block gives.
+    block = attachment.blocks[attachment.setting.stages[0].block - 1]
+    handle = block.register_forward_hook(keep, prepend=True)
+    try:
+        with torch.inference_mode(), attachment.record() as steps:
+            model.video_features(frames.rgb[None], frames.mask[None])
+    finally:
+        handle.remove()
+    segments = len(steps[-1].places)
+    begin, finish = start or 0.0, min(end if end is not None else frames.duration, frames.duration)
+    edge = (finish - begin) / segments
+    return Seen(
+        squares=model.preprocess.to_square(frames.rgb),
+        times=frames.times,
+        mask=frames.mask,
+        spans=[(round(begin + number * edge, 3), round(begin + (number + 1) * edge, 3)) for number in range(segments)],
+        places=steps[-1].places.cpu(),
+        clusters=followed_clusters(steps, model.frames),
+        tokens=before[0][:, attachment.prefix :].float().cpu(),
+        first=steps[0],
+    )
+
+
+def followed_clusters(steps: list[Step], frames: int) -> Tensor | None:
+    """The cluster that each patch ends up in after all stages, ``[frames, L]``; None when a stage has no clusters."""
+    clusters: Tensor | None = None  # [segments of the stage, patches of a segment]
+    for step in steps:
+        if step.assignment is None:
+            return None
+        assignment = step.assignment.cpu()
+        if clusters is None:
+            clusters = assignment
+            continue
+        # A later stage sees the centres of ``merged`` segments in a row: the n-th segment's k-th is number n * K + k.
+        merged, centres = len(clusters) // len(assignment), assignment.shape[1] * len(assignment) // len(clusters)
+        number = (torch.arange(len(clusters)) % merged * centres)[:, None] + clusters
+        clusters = assignment.gather(1, number.reshape(len(assignment), -1))
+    assert clusters is not None
+    return clusters.reshape(frames, -1)

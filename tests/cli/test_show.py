@@ -1,0 +1,135 @@
+"""``centerclip show``: which patches are kept, as pictures and as JSON."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from centerclip.cli.centre_sheet import centre_sheet
+from centerclip.cli.seen import Seen, followed_clusters, look
+from centerclip.cli.show import show
+from centerclip.cluster import Stage
+from centerclip.model import Step
+from tests.model.tiny import center_clip
+from tests.video.clips import make_clip
+
+SIDE = 4  # patches of the tiny model, across
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_clip(tmp_path_factory.mktemp("clip") / "numbers.mp4", frames=48, rate=12)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    center_clip("B2-4,6").save_pretrained(folder)
+    return folder
+
+
+def run(*arguments: object) -> Result:
+    app = typer.Typer()
+    app.command()(show)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def bright(seen: Seen, drawn: Image.Image, frame: int) -> set[tuple[int, int]]:
+    """Patches of a frame of the sheet whose inside is as the model sees it."""
+    across, cell = len(seen.squares) // len(seen.spans), 56
+    row, column = divmod(frame, across)
+    square = Image.fromarray(seen.squares[frame].numpy()).resize((cell * SIDE,) * 2, Image.Resampling.BICUBIC)
+    left, top = 8 + column * (cell * SIDE + 8), row * (cell * SIDE + 40) + 20
+    here = np.asarray(drawn.crop((left, top, left + cell * SIDE, top + cell * SIDE)), dtype=int)
+    same = np.abs(here - np.asarray(square, dtype=int)).max(axis=2) <= 1
+    inside = same.reshape(SIDE, cell, SIDE, cell)[:, 8:-8, :, 8:-8].mean(axis=(1, 3))
+    return {(int(r), int(c)) for r, c in np.argwhere(inside > 0.99)}
+
+
+def test_exactly_the_kept_patches_are_bright(clip: Path) -> None:
+    seen = look(center_clip("B2-4,6"), clip)
+    assert seen.places.shape == (4, 6, 3)
+    assert seen.tokens.shape == (12, SIDE * SIDE, 32)
+    drawn = centre_sheet(seen)
+    for frame in range(12):
+        places = seen.places[frame // 3]
+        kept = {(row, column) for at, row, column in places.tolist() if at == frame}
+        assert bright(seen, drawn, frame) == kept
+
+
+def test_tokens_are_those_that_clustering_chose_from(clip: Path) -> None:
+    from centerclip.cluster import kmedoids
+
+    model = center_clip("B2-4,6")
+    seen = look(model, clip)
+    ids, assignment = kmedoids(seen.tokens.reshape(4, 3 * SIDE * SIDE, -1), 6)
+    assert torch.equal(ids, seen.first.ids)
+    assert seen.clusters is not None
+    assert torch.equal(assignment.reshape(12, SIDE * SIDE), seen.clusters)
+    assert not model.attachment.blocks[1]._forward_hooks.keys() - {h.id for h in model.attachment._handles}
+
+
+def test_clusters_are_followed_through_stages() -> None:
+    nowhere = torch.zeros(1, 1, 3)
+    first = torch.tensor([[0, 1, 1, 0], [1, 0, 0, 1]])  # two segments of two clusters
+    second = torch.tensor([[0, 1, 2, 0]])  # their four centres, together
+    steps = [Step(Stage(1, 2, 2), nowhere, nowhere, first), Step(Stage(2, 1, 3), nowhere, nowhere, second)]
+    clusters = followed_clusters(steps, frames=2)
+    assert clusters is not None
+    assert clusters.tolist() == [[0, 1, 1, 0], [0, 2, 2, 0]]
+    assert followed_clusters([steps[0]._replace(assignment=None)], frames=2) is None
+
+
+def test_pictures_and_json_say_the_same(clip: Path, model: Path, tmp_path: Path) -> None:
+    picture, tokens = tmp_path / "new" / "centres.png", tmp_path / "map.png"
+    result = run(clip, "--model", model, "-o", picture, "--tsne", tokens, "--segment", 2, "--start", 1, "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["clustering"] == "B2-4,6"
+    assert [len(segment["kept"]) for segment in told["segments"]] == [6] * 4
+    assert (told["segments"][0]["start"], told["segments"][-1]["end"]) == (1.0, 4.0)
+    assert Image.open(picture).size == (3 * (224 + 8) + 8, 4 * (224 + 40) + 8)
+    assert min(Image.open(tokens).size) > 500
+    assert [path.name for path in picture.parent.iterdir()] == ["centres.png"]
+
+
+@pytest.mark.parametrize(("clustering", "frames"), [("sampling:B1-3,5", 6), ("B1-4,8 B2-2,5", 12)])
+def test_other_settings_can_be_drawn(clip: Path, model: Path, tmp_path: Path, clustering: str, frames: int) -> None:
+    picture = tmp_path / "centres.png"
+    result = run(clip, "--model", model, "--clustering", clustering, "--frames", frames, "-o", picture)
+    assert result.exit_code == 0, result.output
+    assert f"{clustering} keeps 5 of the " in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["--clustering", "none"], "keeps every patch: there is no choice to draw. Take another, such as B2-4,16"),
+        (["--clustering", "token-shift"], "keeps every patch"),
+        (["--clustering", "pooling:B2-4,16"], "averages patches"),
+        (["--clustering", "B9-4,6"], "the model has 4 blocks"),
+        (["--frames", "5"], "cannot be cut into 4 equal segments"),
+        (["--segment", "5"], "there are 4"),
+        (["-o", "centres.txt"], "is no picture"),
+    ],
+)
+def test_wrong_usage_is_2_and_says_what_to_do(clip: Path, model: Path, wrong: list[str], words: str) -> None:
+    result = run(clip, "--model", model, *wrong)
+    assert result.exit_code == 2
+    assert words in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_a_file_that_is_no_video_is_1(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.mp4").write_text("no video")
+    command = [sys.executable, "-m", "centerclip", "show", str(tmp_path / "x.mp4"), "--model", str(model)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert result.returncode == 1
+    assert "this is not a video" in result.stderr
+    assert not (tmp_path / "centres.png").exists()
