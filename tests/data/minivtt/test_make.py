@@ -46,10 +46,12 @@ def test_a_stopped_run_goes_on_and_makes_the_same_bytes(made: Path) -> None:
     content, captions = gone.read_bytes(), (made / "captions.csv").read_text()
     gone.unlink()
     (made / "captions.csv").unlink()
+    (gone.parent / ".test00003.mp4.123.part").touch()  # what a killed run leaves
     report = make(made, clips=20, workers=1, things="shapes")
     assert (report.made, report.skipped) == (1, 19)
     assert gone.read_bytes() == content
     assert (made / "captions.csv").read_text() == captions
+    assert not list(gone.parent.glob(".*"))
 
 
 def test_another_setting_needs_another_folder(made: Path, tmp_path: Path) -> None:
@@ -58,6 +60,8 @@ def test_another_setting_needs_another_folder(made: Path, tmp_path: Path) -> Non
     with pytest.raises(DataError, match="was made with what videos and not stills"):
         make_stills(made, clips=20, things="shapes")
     (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(DataError, match=r"mine\.txt is a file; name a folder"):
+        make(tmp_path / "mine.txt", clips=20, things="shapes")
     for force in (False, True):
         with pytest.raises(DataError, match="holds other files"):
             make(tmp_path, clips=20, things="shapes", force=force)

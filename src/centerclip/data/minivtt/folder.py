@@ -40,8 +40,11 @@ def claim(folder: Path, setting: dict[str, Any], *, force: bool) -> None:
                 f"{folder} is meant to hold {sum(earlier['clips'].values()):,} clips. Ask for as many or more, choose "
                 "another folder, or start it anew with --force."
             )
-    folder.mkdir(parents=True, exist_ok=True)
-    write_info(folder, setting | {"complete": False})
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_info(folder, setting | {"complete": False})
+    except OSError as error:
+        raise DataError(f"{folder} cannot be written to: {error.strerror}.") from error
 
 
 def read_info(folder: Path) -> dict[str, Any] | None:

@@ -77,7 +77,14 @@ def make(
     todo = [job for job in jobs if not job.target.exists()]
     report = Report(str(folder), kind, counts, note, skipped=len(jobs) - len(todo))
     _run(
-        render_clip, todo, report, workers, on_progress, len(jobs), size=lambda job: 1, name=lambda job: job.target.name
+        render_clip,
+        todo,
+        report,
+        videos,
+        workers=workers,
+        on_progress=on_progress,
+        size=lambda job: 1,
+        name=lambda job: job.target.name,
     )
     made = [plan for plan in plans if f"{plan.id}.mp4" not in report.failed]
     write_captions(folder, ((plan.id, caption, plan.split) for plan in made for caption in clip_captions(plan, seed)))
@@ -124,9 +131,9 @@ def make_stills(
         render_pictures,
         batches,
         report,
-        workers,
-        on_progress,
-        clips,
+        pictures,
+        workers=workers,
+        on_progress=on_progress,
         size=lambda job: len(job.plans),
         name=lambda job: f"{job.plans[0].id} and the {len(job.plans) - 1} after it",
     )
@@ -179,25 +186,34 @@ def _run(
     function: Callable[[Job], int],
     todo: list[Job],
     report: Report,
+    files: Path,
+    *,
     workers: int | None,
     on_progress: Progress | None,
-    total: int,
-    *,
     size: Callable[[Job], int],
     name: Callable[[Job], str],
 ) -> None:
-    """Do all jobs, and count what was made and what failed."""
+    """Do all jobs, and count what was made and what failed. ``files`` is the folder that they write to."""
     tell = on_progress or (lambda finished, total: None)
-    finished = report.skipped
+    finished, total = report.skipped, sum(report.clips.values())
     tell(finished, total)
-    with closing(run_each(function, todo, workers=workers or usable_cores())) as outcomes:
-        for outcome in outcomes:
-            if outcome.error is not None:
-                report.failed[name(outcome.job)] = outcome.error
-            else:
-                report.made += size(outcome.job)
-            finished += size(outcome.job)
-            tell(finished, total)
+    _remove_partial_files(files)  # of a run that was killed
+    try:
+        with closing(run_each(function, todo, workers=workers or usable_cores())) as outcomes:
+            for outcome in outcomes:
+                if outcome.error is not None:
+                    report.failed[name(outcome.job)] = outcome.error
+                else:
+                    report.made += size(outcome.job)
+                finished += size(outcome.job)
+                tell(finished, total)
+    finally:
+        _remove_partial_files(files)  # the processes have ended, also after Ctrl-C: nobody writes any more
+
+
+def _remove_partial_files(files: Path) -> None:
+    for partial in files.glob(".*.part"):
+        partial.unlink(missing_ok=True)
 
 
 def _rows(plans: Iterable[tuple[PicturePlan, str]]) -> Iterable[tuple[str, str, str]]:
