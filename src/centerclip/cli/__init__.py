@@ -6,7 +6,7 @@ import typer
 
 from .. import __version__
 from ..errors import CenterClipError
-from . import bench, collection, data, demo, doctor, evaluate, index, search, train
+from . import bench, collection, data, demo, doctor, evaluate, index, search, show, train
 
 app = typer.Typer(
     name="centerclip",
@@ -19,6 +19,7 @@ app.command()(index.index)
 app.command()(search.search)
 app.command()(collection.status)
 app.command()(collection.remove)
+app.command()(show.show)
 app.command()(demo.demo)
 app.command()(doctor.doctor)
 app.command()(train.train)
