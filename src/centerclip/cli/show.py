@@ -31,6 +31,8 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Draw which patches of a video clustering keeps, frame by frame."""
+    from rich.console import Console
+
     from ..cluster import SettingError
     from ..model import CenterCLIP
     from .centre_sheet import centre_sheet, save_picture
@@ -48,12 +50,13 @@ def show(
     _check_keeps_some(opened)
     if segment > opened.attachment.setting.stages[0].segments:
         raise typer.BadParameter(f"--segment {segment}: there are {opened.attachment.setting.stages[0].segments}")
-    seen = look(opened, video, start=start, end=end)
-    save_picture(centre_sheet(seen), output)
-    if tsne:
-        from .token_map import token_map
+    with Console(stderr=True).status("reading and drawing"):
+        seen = look(opened, video, start=start, end=end)
+        save_picture(centre_sheet(seen), output)
+        if tsne:
+            from .token_map import token_map
 
-        save_picture(token_map(seen, segment - 1), tsne)
+            save_picture(token_map(seen, segment - 1), tsne)
     kept, of = seen.places.shape[1], seen.tokens.shape[0] * seen.tokens.shape[1] // len(seen.places)
     if as_json:
         told = {
