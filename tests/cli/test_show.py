@@ -1,8 +1,6 @@
 """``centerclip show``: which patches are kept, as pictures and as JSON."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ from centerclip.cli.centre_sheet import centre_sheet
 from centerclip.cli.seen import Seen, followed_clusters, look
 from centerclip.cli.show import show
 from centerclip.cluster import Stage
+from centerclip.errors import CenterClipError
 from centerclip.model import Step
 from tests.model.tiny import center_clip
 from tests.video.clips import make_clip
@@ -128,8 +127,8 @@ def test_wrong_usage_is_2_and_says_what_to_do(clip: Path, model: Path, wrong: li
 
 def test_a_file_that_is_no_video_is_1(model: Path, tmp_path: Path) -> None:
     (tmp_path / "x.mp4").write_text("no video")
-    command = [sys.executable, "-m", "centerclip", "show", str(tmp_path / "x.mp4"), "--model", str(model)]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert result.returncode == 1
-    assert "this is not a video" in result.stderr
+    result = run(tmp_path / "x.mp4", "--model", model, "-o", tmp_path / "centres.png")
+    assert result.exit_code == 1
+    assert isinstance(result.exception, CenterClipError)
+    assert "this is not a video" in str(result.exception)
     assert not (tmp_path / "centres.png").exists()
