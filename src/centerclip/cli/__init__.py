@@ -6,7 +6,7 @@ import typer
 
 from .. import __version__
 from ..errors import CenterClipError
-from . import bench, collection, data, demo, doctor, evaluate, index, search, show, train
+from . import bench, collection, data, demo, doctor, evaluate, features, index, search, show, train
 
 app = typer.Typer(
     name="centerclip",
@@ -24,6 +24,7 @@ app.command()(demo.demo)
 app.command()(doctor.doctor)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
+app.command()(features.features)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 

@@ -17,7 +17,7 @@ from .errors import EvaluationError
 
 SENTENCES = 256  # encoded at a time
 
-OnProgress = Callable[[str, int, int], None]  # what ("videos" or "sentences"), finished, total
+OnProgress = Callable[[str, int, int], None]  # what ("videos", "sentences"), how many are finished, of how many
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class EncodedBenchmark:
     benchmark: Benchmark  # without the videos that could not be read
     segments: Tensor  # [V, S, D], each of norm 1
     mask: Tensor  # [V, S], True where a segment is real
-    texts: Tensor  # [C, D], each of norm 1
+    texts: Tensor  # [C, D], each of norm 1; [0, D] when captions were left out
     unreadable: dict[str, str] = field(default_factory=dict)  # why, by video id
 
 
@@ -35,6 +35,7 @@ def encode_benchmark(
     model: CenterCLIP,
     benchmark: Benchmark,
     *,
+    captions: bool = True,
     batch_size: int | None = None,
     workers: int | None = None,
     rank: int = 0,
@@ -42,7 +43,10 @@ def encode_benchmark(
     allow_unreadable: bool = False,
     on_progress: OnProgress | None = None,
 ) -> EncodedBenchmark:
-    """Encode all videos and captions. With several processes all of them call it, and all get everything.
+    """Encode all videos and, unless ``captions`` is off, their captions.
+
+    With several processes all of them call it, and all get everything. The other arguments are those of
+    :func:`~centerclip.evaluation.evaluate`.
 
     Batches are the same with any number of processes, which take turns: rounding inside a model may depend on what else
     is in a batch. Equal sentences are encoded once, so they have equal vectors.
@@ -66,7 +70,7 @@ def encode_benchmark(
     if not kept:
         raise EvaluationError(f"none of the {len(benchmark):,} videos of {benchmark.name} can be read.")
     benchmark = replace(benchmark, videos=kept) if unreadable else benchmark
-    texts = encode_sentences(model, benchmark.captions, share, on_progress)
+    texts = _encode_sentences(model, benchmark.captions if captions else (), share, on_progress)
     return EncodedBenchmark(benchmark, segments, mask, texts, unreadable)
 
 
@@ -87,11 +91,8 @@ class _Share:
         return own if self.world == 1 else gather(own.to(self.device), self.world).cpu()
 
 
-ALONE = _Share(0, 1, torch.device("cpu"))
-
-
-def encode_sentences(
-    model: CenterCLIP, sentences: Sequence[str], share: _Share = ALONE, on_progress: OnProgress | None = None
+def _encode_sentences(
+    model: CenterCLIP, sentences: Sequence[str], share: _Share, on_progress: OnProgress | None
 ) -> Tensor:
     """Sentences to vectors ``[C, D]`` of norm 1, each distinct one encoded once."""
     # Sentences of like length stand together: a batch is as wide as its longest.

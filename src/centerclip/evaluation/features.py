@@ -1,0 +1,113 @@
+"""Writes vectors for other people's tools: tensors in safetensors or npz, and what their rows are in CSV."""
+
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ..data.processes import usable_cores
+from ..model import CenterCLIP
+from ..model.encoded import Rule, video_vectors
+from ..video import probe
+from .encode import EncodedBenchmark, OnProgress
+from .queries import TEXT
+from .whole_files import write_whole
+
+Form = Literal["safetensors", "npz"]
+Spans = Sequence[tuple[float, float]]  # start and end of every segment that is real, in seconds
+
+
+def spans_of(model: CenterCLIP, encoded: EncodedBenchmark, on_progress: OnProgress | None = None) -> list[Spans]:
+    """Where the segments of every video lie in time: the same as ``model.encode_video(path).spans``."""
+
+    def spans(path: Path) -> Spans:
+        found = probe(path)
+        return model._spans((0.0, found.duration), min(found.frames, model.frames))
+
+    clips, all_spans = encoded.benchmark.videos, []
+    with ThreadPoolExecutor(usable_cores()) as crew:
+        for each in crew.map(spans, (clip.path for clip in clips)):
+            all_spans.append(each)
+            if on_progress:
+                on_progress("times", len(all_spans), len(clips))
+    return all_spans
+
+
+def save_features(
+    encoded: EncodedBenchmark,
+    spans: Sequence[Spans],
+    folder: str | Path,
+    *,
+    rule: Rule,
+    about: Mapping[str, str],
+    form: Form = "safetensors",
+) -> list[Path]:
+    """Write the vectors of a benchmark, each file whole or not at all.
+
+    Row ``i`` of the tensors of ``videos`` is the video of the lines in ``videos.csv`` whose ``row`` is ``i``, one line
+    for each real segment; row ``i`` of ``texts`` is line ``i`` of ``texts.csv``, counted from 0 below the header.
+
+    Args:
+        encoded: ``segments [V, S, D]``, ``mask [V, S]``, ``texts [C, D]``.
+        spans: start and end of the real segments of every video.
+        folder: where ``videos.*``, ``videos.csv`` and, where there are captions, ``texts.*`` and ``texts.csv`` go.
+        rule: how ``vectors [V, D]`` are made of segments: their dot products with texts are the similarities.
+        about: kept in safetensors files as metadata.
+        form: ``safetensors`` or ``npz``.
+
+    Returns:
+        The files.
+    """
+    target = Path(folder).expanduser()
+    target.mkdir(parents=True, exist_ok=True)
+    clips = encoded.benchmark.videos
+    tensors = {
+        "segments": encoded.segments.numpy(),
+        "mask": encoded.mask.numpy(),
+        "vectors": video_vectors(encoded.segments, encoded.mask, rule=rule).numpy(),
+    }
+    lines = [
+        (row, clip.id, clip.path, segment, f"{start:.3f}", f"{end:.3f}")
+        for row, (clip, own) in enumerate(zip(clips, spans, strict=True))
+        for segment, (start, end) in enumerate(own)
+    ]
+    header = ("row", "id", "path", "segment", "start", "end")
+    written = [
+        write_whole(target / f"videos.{form}", _tensor_writer(tensors, form, about)),
+        write_whole(target / "videos.csv", _csv_writer(header, lines)),
+    ]
+    if len(encoded.texts):
+        owners = (clips[place].id for place in encoded.benchmark.video_of_caption)
+        pairs = zip(encoded.benchmark.captions, owners, strict=True)
+        vectors = {"vectors": encoded.texts.numpy()}
+        written += [
+            write_whole(target / f"texts.{form}", _tensor_writer(vectors, form, about)),
+            write_whole(target / "texts.csv", _csv_writer(("caption", "video"), pairs)),
+        ]
+    return written
+
+
+def _tensor_writer(tensors: dict[str, np.ndarray], form: Form, about: Mapping[str, str]) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        from safetensors.numpy import save_file
+
+        if form == "safetensors":
+            save_file({name: np.ascontiguousarray(each) for name, each in tensors.items()}, path, dict(about))
+            return
+        with path.open("wb") as file:  # given a name, NumPy would add its own ending
+            np.savez(file, **tensors)  # type: ignore[arg-type]
+
+    return write
+
+
+def _csv_writer(header: Sequence[str], lines: Iterable[Sequence[object]]) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        with path.open("w", **TEXT) as file:  # type: ignore[call-overload]
+            writer = csv.writer(file)
+            writer.writerow(header)
+            writer.writerows(lines)
+
+    return write

@@ -1,0 +1,117 @@
+"""A model on a benchmark: the same in one process or two, and honest about what it lacks."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import distributed as dist
+
+from centerclip.data import Benchmark
+from centerclip.evaluation import Evaluation, EvaluationError, encode_benchmark, evaluate, retrieval_metrics
+from tests.evaluation.made_up import COUNT, coloured, spoilt
+from tests.model import tiny
+
+
+@pytest.fixture(scope="module")
+def benchmark(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
+    return coloured(tmp_path_factory.mktemp("clips"))
+
+
+def model():  # type: ignore[no-untyped-def]
+    return tiny.center_clip("B2-2,5", frames=4, similarity_rule="renormalise")
+
+
+@pytest.mark.parametrize("rule", [None, "mean"])
+def test_figures_are_those_of_videos_and_sentences_encoded_one_by_one(benchmark: Benchmark, rule: str | None) -> None:
+    own = model()
+    own.train()
+    result = evaluate(own, benchmark, rule=rule, batch_size=4, workers=0)
+    assert own.training  # back in the mode that it was in
+    assert result.rule == rule or (rule is None and result.rule == "renormalise")
+    own.rule = result.rule
+    videos = [own.encode_video(clip.path) for clip in benchmark.videos]
+    texts = torch.cat([own.encode_text(caption) for caption in benchmark.captions])
+    expected = retrieval_metrics(own.similarity(texts, videos).double(), benchmark.video_of_caption)
+    for direction, figures in expected.items():
+        assert result.metrics[direction]["MnR"] == pytest.approx(figures["MnR"], abs=0.35)  # near-ties may turn
+    top = result.ranks.top_t2v
+    assert top is not None
+    best = own.similarity(texts, videos).max(dim=1).values
+    assert torch.allclose(torch.from_numpy(top.scores[:, 0]).float(), best, atol=1e-5)
+
+
+def test_a_result_says_what_it_is_of(benchmark: Benchmark) -> None:
+    seen = []
+    result = evaluate(model(), benchmark, batch_size=4, workers=0, on_progress=lambda *told: seen.append(told))
+    captions = len(benchmark.captions)
+    assert result.label() == (
+        f"folder test, {COUNT} videos, {captions} captions, rule renormalise, data {benchmark.fingerprint}"
+    )
+    assert result.setting() == "B2-2,5, 4 frames"
+    distinct = len(set(benchmark.captions))
+    assert seen == [("videos", 4, 9), ("videos", 8, 9), ("videos", 9, 9), ("sentences", distinct, distinct)]
+    sharper = evaluate(model(), benchmark, dual_softmax=True, batch_size=9, workers=0)
+    assert "DUAL SOFTMAX over all queries" in sharper.label()
+
+
+def test_equal_sentences_tie_for_every_video(benchmark: Benchmark) -> None:
+    encoded = encode_benchmark(model(), benchmark, batch_size=4, workers=0)
+    places = [place for place, caption in enumerate(benchmark.captions) if caption == "a plain picture"]
+    assert len(places) == 2
+    assert torch.equal(encoded.texts[places[0]], encoded.texts[places[1]])
+
+
+def test_videos_that_cannot_be_read_are_all_named_or_left_out_and_said(benchmark: Benchmark, tmp_path: Path) -> None:
+    bad = spoilt(benchmark, tmp_path)
+    with pytest.raises(EvaluationError, match=r"2 of 11 videos .* cannot be read: bad0, bad1\. bad0: this is not a"):
+        evaluate(model(), bad, batch_size=4, workers=0)
+    result = evaluate(model(), bad, batch_size=4, workers=0, allow_unreadable=True)
+    assert "9 of 11 videos (2 unreadable)" in result.label()
+    assert result.fingerprint == benchmark.fingerprint
+    assert list(result.unreadable) == ["bad0", "bad1"]
+    whole = evaluate(model(), benchmark, batch_size=4, workers=0)
+    assert np.abs(result.ranks.t2v - whole.ranks.t2v).max() <= 1  # other batches: the last bits may differ
+    nothing = Benchmark("folder", "test", bad.videos[3:5])
+    with pytest.raises(EvaluationError, match="none of the 2 videos"):
+        evaluate(model(), nothing, workers=0, allow_unreadable=True)
+
+
+def test_a_model_that_gives_nan_is_an_error_that_names_the_first_video(benchmark: Benchmark) -> None:
+    broken = model()
+    with torch.no_grad():
+        broken.backbone.visual_projection.weight[0, 0] = torch.nan
+    with pytest.raises(EvaluationError, match=r"NaN or infinity for 9 of 9 vectors, first for video v0 \(.*v0\.mp4\)"):
+        evaluate(broken, benchmark, batch_size=9, workers=0)
+
+
+def one_of_two(rank: int, meeting: str, benchmark: Benchmark, folder: str) -> None:
+    """What each of two processes does."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    try:
+        for name, data in (("whole", benchmark), ("single", Benchmark("folder", "test", benchmark.videos[:1]))):
+            result = evaluate(model(), data, batch_size=2, workers=0, rank=rank, world=2, allow_unreadable=True)
+            result.save(Path(folder) / f"{name}{rank}")
+    finally:
+        dist.destroy_process_group()
+
+
+def test_two_processes_give_the_very_same_numbers_as_one(benchmark: Benchmark, tmp_path: Path) -> None:
+    """Unreadable videos in the middle, an odd last batch, and a split in which the second process has nothing to do."""
+    bad = spoilt(benchmark, tmp_path)
+    torch.multiprocessing.start_processes(
+        one_of_two, (str(tmp_path / "meeting"), bad, str(tmp_path)), nprocs=2, start_method="fork"
+    )
+    alone = evaluate(model(), bad, batch_size=2, workers=0, allow_unreadable=True)
+    single = evaluate(model(), Benchmark("folder", "test", bad.videos[:1]), workers=0)
+    for expected, name in ((alone, "whole"), (single, "single")):
+        expected.save(tmp_path / name)
+        for rank in range(2):
+            assert Evaluation.load(tmp_path / f"{name}{rank}").label() == expected.label()
+            assert (tmp_path / f"{name}{rank}" / "queries.csv").read_bytes() == (
+                tmp_path / name / "queries.csv"
+            ).read_bytes()
+            told = json.loads((tmp_path / f"{name}{rank}" / "evaluation.json").read_text())
+            assert told["metrics"] == expected.metrics

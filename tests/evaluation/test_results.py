@@ -1,0 +1,163 @@
+"""Intervals, files and comparisons of results."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from centerclip.evaluation import Evaluation, EvaluationError, bootstrap, compare, rank_matrix, summaries
+from centerclip.evaluation.metrics import NAMES, summary
+
+
+def made(quality: float, *, videos: int = 40, captions: int = 3, seed: int = 0, **changes: object) -> Evaluation:
+    """An evaluation of random scores, always of the same queries, in which right pairs are better by ``quality``."""
+    random = np.random.default_rng(seed)
+    owners = np.repeat(np.arange(videos), captions)
+    similarity = random.normal(size=(len(owners), videos)).round(2)
+    similarity[np.arange(len(owners)), owners] += quality
+    ranks = rank_matrix(similarity, owners, top=5)
+    result = Evaluation(
+        metrics=summaries(ranks),
+        benchmark="made-up",
+        split="test",
+        gallery=videos,
+        captions=len(owners),
+        rule="mean",
+        dual_softmax=False,
+        fingerprint="0123456789ab",
+        clustering="B6-4,49",
+        frames=12,
+        words=32,
+        seconds=1.5,
+        video_ids=tuple(f"clip, {n}" for n in range(videos)),
+        caption_texts=tuple(f'say "{n}"\nétude' for n in range(len(owners))),
+        video_of_caption=owners,
+        ranks=ranks,
+    )
+    return replace(result, **changes)
+
+
+def test_a_draw_is_the_figures_of_the_drawn_videos_with_all_their_captions() -> None:
+    result = made(1.0, videos=7)
+    ranks, owners = result.ranks.t2v, result.video_of_caption
+    samples = bootstrap.resampled([ranks], owners, 7, resamples=20, seed=3)[:, 0]
+    for number, sample in enumerate(samples):
+        drawn = np.random.default_rng((3, number)).integers(0, 7, 7)
+        expected = summary(np.concatenate([ranks[owners == video] for video in drawn]))
+        assert sample == pytest.approx([expected[name] for name in NAMES])
+
+
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = made(1.0)
+    whole = bootstrap.resampled([result.ranks.t2v], result.video_of_caption, 40)
+    monkeypatch.setattr(bootstrap, "CHUNK", 1000)
+    assert (bootstrap.resampled([result.ranks.t2v], result.video_of_caption, 40) == whole).all()
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
+    """Queries of a known chance; captions of a video share their luck, which single captions would hide."""
+    chance, videos, captions, rounds = 0.4, 150, 4, 100
+    random = np.random.default_rng(0)
+    owners = np.repeat(np.arange(videos), captions)
+    held = 0
+    for _ in range(rounds):
+        ranks = np.where(random.random(videos) < chance, 1.0, 20.0)[owners]
+        samples = bootstrap.resampled([ranks], owners, videos, resamples=100)[:, 0, 0]
+        low, high = bootstrap.interval(samples)
+        held += low <= 100 * chance <= high
+    assert 0.87 <= held / rounds <= 0.99
+
+
+def test_a_saved_result_comes_back_and_its_queries_can_be_read(tmp_path: Path) -> None:
+    result = made(1.0, missing=("x",), unreadable={"y": "broken"}, model="my-model")
+    file = result.save(tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["evaluation.json", "queries.csv"]
+    again = Evaluation.load(tmp_path / "out")
+    assert again.label() == Evaluation.load(file).label() == result.label()
+    assert again.label().startswith("made-up test, 40 of 42 videos (1 missing, 1 unreadable), 120 captions, rule mean")
+    assert again.to_json() == result.to_json()
+    assert again.caption_texts == result.caption_texts
+    assert again.caption_ids == result.caption_ids
+    for direction in ("t2v", "v2t"):
+        assert (getattr(again.ranks, direction) == getattr(result.ranks, direction)).all()
+        tops = [getattr(each.ranks, f"top_{direction}") for each in (again, result)]
+        assert (tops[0].ids == tops[1].ids).all()
+        assert np.allclose(tops[0].scores, tops[1].scores, atol=1e-6)
+    with (tmp_path / "out" / "queries.csv").open(newline="", encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    assert len(rows) == 120 + 40
+    right = [row for row in rows if row["direction"] == "t2v" and row["rank"] == "1"]
+    assert right
+    assert all(row["top1"] == row["video"] for row in right)
+
+
+def test_figures_stay_inside_their_intervals_and_the_same_seed_gives_the_same() -> None:
+    result, again = made(1.0), made(1.0)
+    assert result.intervals == again.intervals
+    for direction, figures in result.metrics.items():
+        for name, value in figures.items():
+            low, high = result.interval(direction, name)
+            assert low <= value <= high
+
+
+def test_files_that_do_not_belong_together_or_are_damaged_are_refused(tmp_path: Path) -> None:
+    made(1.0).save(tmp_path / "a")
+    made(2.0).save(tmp_path / "b")
+    (tmp_path / "a" / "queries.csv").replace(tmp_path / "b" / "queries.csv")
+    with pytest.raises(EvaluationError, match=r"are of two evaluations"):
+        Evaluation.load(tmp_path / "b")
+    with pytest.raises(EvaluationError, match=r"there is no .*queries\.csv"):
+        Evaluation.load(tmp_path / "a")
+    with pytest.raises(EvaluationError, match=r"there is no .*c; `centerclip evaluate --output DIR`"):
+        Evaluation.load(tmp_path / "c")
+    (tmp_path / "a" / "evaluation.json").write_text(json.dumps({"metrics": {}}))
+    with pytest.raises(EvaluationError, match=r"is no saved evaluation: KeyError"):
+        Evaluation.load(tmp_path / "a")
+    (tmp_path / "b" / "queries.csv").write_text("direction,id\nt2v,x\n")
+    with pytest.raises(EvaluationError, match=r"queries\.csv is no list of queries"):
+        Evaluation.load(tmp_path / "b")
+
+
+def test_a_difference_is_paired_so_it_is_surer_than_two_intervals() -> None:
+    worse, better = made(1.0, videos=150), made(1.3, videos=150)
+    found = compare(worse, better)
+    for direction in ("t2v", "v2t"):
+        assert found.difference[direction]["R10"] == pytest.approx(
+            better.metrics[direction]["R10"] - worse.metrics[direction]["R10"]
+        )
+    assert found.clear("t2v", "MnR")
+    assert found.difference["t2v"]["MnR"] < 0
+    low, high = found.intervals["t2v"]["MnR"]
+    alone = worse.interval("t2v", "MnR")
+    assert high - low < alone[1] - alone[0]
+    same = compare(worse, worse)
+    assert not same.clear("t2v", "R1")
+    assert same.intervals["v2t"]["MnR"] == (0.0, 0.0)
+
+
+def test_the_order_of_videos_does_not_matter_when_comparing() -> None:
+    result = made(1.0)
+    order = np.random.default_rng(1).permutation(40)
+    captions = np.concatenate([np.flatnonzero(result.video_of_caption == video) for video in order])
+    ranks = replace(result.ranks, t2v=result.ranks.t2v[captions], v2t=result.ranks.v2t[order])
+    shuffled = replace(
+        result,
+        video_ids=tuple(result.video_ids[video] for video in order),
+        caption_texts=tuple(result.caption_texts[caption] for caption in captions),
+        video_of_caption=np.repeat(np.arange(40), 3),
+        ranks=ranks,
+    )
+    assert compare(result, shuffled).intervals["t2v"]["MnR"] == (0.0, 0.0)
+
+
+def test_results_of_different_data_are_not_compared() -> None:
+    result = made(1.0)
+    with pytest.raises(EvaluationError, match=r"split test against val; data 0123456789ab against ffff"):
+        compare(result, replace(result, split="val", fingerprint="ffff"))
+    with pytest.raises(EvaluationError, match=r"gallery 40 videos against 30 videos"):
+        compare(result, made(1.0, videos=30))
+    with pytest.raises(EvaluationError, match="list different queries"):
+        compare(result, replace(result, video_ids=tuple(f"other{n}" for n in range(40))))
