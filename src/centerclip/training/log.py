@@ -11,16 +11,21 @@ LOG, CURVE = "log.jsonl", "curve.png"
 
 
 class RunLog:
-    """Appends to ``log.jsonl`` and to TensorBoard's files. A run that goes on from step ``step`` drops what was later.
+    """Appends to ``log.jsonl`` and to TensorBoard's files. A run that goes on drops what came after its checkpoint.
 
     Args:
         folder: of the run.
         step: steps that are done.
+        epochs: epochs that are trained and validated.
     """
 
-    def __init__(self, folder: Path, *, step: int) -> None:
+    def __init__(self, folder: Path, *, step: int, epochs: int) -> None:
         self.path = folder / LOG
-        kept = [line for line in read_log(folder) if line["step"] <= step] if step else []
+        kept = [
+            line
+            for line in (read_log(folder) if step else [])
+            if line["step"] <= step and not (line["event"] == "validation" and line["epoch"] > epochs)
+        ]
         scratch = folder / f".{LOG}.writing"
         scratch.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
         scratch.replace(self.path)

@@ -108,7 +108,7 @@ def train(
         training=True,
         batch_size=settings.batch_size // group.world,
         frames=recipe.model.frames,
-        size=model.preprocess.size,
+        size=model.preprocess.short_side or model.preprocess.size,
         items=recipe.data.items,
         draws=recipe.data.draws,
         seed=settings.seed,
@@ -119,23 +119,23 @@ def train(
     steps = settings.epochs * len(loader)
 
     # Where to begin.
-    done, best = 0, None  # steps taken; the best validation
+    done, first, best = 0, 0, None  # steps taken; epochs trained and validated; the best validation
     if saved := load_checkpoint(folder):
-        done, best = restore(saved, model, optimizer, scaler, folder)
-    log = RunLog(folder, step=done) if group.main else None
+        done, first, best = restore(saved, model, optimizer, scaler, folder)
+    log = RunLog(folder, step=done, epochs=first) if group.main else None
     if log and not done:
         log.write("start", step=0, steps=steps, data=str(data.train), validation=str(data.select), world=group.world)
 
-    def save() -> None:
+    def save(epochs: int) -> None:
         if group.main:
             save_checkpoint(folder, {
-                "step": done, "best": best, "fingerprint": data.train.fingerprint, "model": model.state_dict(),
+                "step": done, "epochs": epochs, "best": best, "model": model.state_dict(),
                 "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "random": torch.get_rng_state(),
             })  # fmt: skip
 
     last_save = last_step = time.monotonic()
     with stop_signals() as stopping:
-        for epoch in range(min(done // len(loader), settings.epochs - 1), settings.epochs):
+        for epoch in range(first, settings.epochs):
             model.train()
             for batch in loader.epoch(epoch, start=done - epoch * len(loader)):
                 factor = rate(done, steps, warmup=settings.warmup)
@@ -168,13 +168,13 @@ def train(
                               gradient_norm=norm, logit_scale=scale, pairs_per_second=speed)  # fmt: skip
                 stop, due = group.any([stopping.is_set(), now - last_save > 60 * settings.checkpoint_minutes])
                 if stop or due:
-                    save()
+                    save(epoch)
                     last_save = time.monotonic()
                 if stop:
                     raise Interrupted(f"stopped after step {done} of {steps}; the same command goes on from there")
 
             if (epoch + 1) % settings.evaluate_every == 0 or epoch + 1 == settings.epochs:
-                save()  # a crash while validating costs no training
+                save(epoch)  # a crash while validating costs no training, and validates again
                 result = evaluate(model, data.select, workers=workers, rank=group.rank, world=group.world)
                 if best is None or better(result.metrics, best["metrics"]):
                     best = {"epoch": epoch + 1, "split": data.select.split, "metrics": result.metrics}
@@ -185,7 +185,7 @@ def train(
                     log.write("validation", step=done, epoch=epoch + 1, split=data.select.split,
                               label=result.label(), **result.metrics)  # fmt: skip
                 on_validation(epoch + 1, result)
-                save()
+                save(epoch + 1)
                 last_save = last_step = time.monotonic()
     if log:
         log.write("end", step=done, best=best)
@@ -242,8 +242,8 @@ def restore(
     optimizer: torch.optim.Optimizer,
     scaler: torch.amp.GradScaler,
     folder: Path,
-) -> tuple[int, dict[str, Any] | None]:
-    """Put a checkpoint back; returns the steps done and the best validation so far."""
+) -> tuple[int, int, dict[str, Any] | None]:
+    """Put a checkpoint back; returns the steps taken, the epochs trained and validated, and the best validation."""
     try:
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
@@ -254,7 +254,7 @@ def restore(
             f"the checkpoint in {folder} is of another model ({str(error).strip().splitlines()[0]}); "
             "take another --output"
         ) from error
-    return saved["step"], saved["best"]
+    return saved["step"], saved["epochs"], saved["best"]
 
 
 @contextmanager

@@ -1,0 +1,76 @@
+"""Whether a sentence about one event finds the right moment inside its video."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..data import Benchmark
+from ..data.minivtt import ClipEvents, read_events
+from ..model import CenterCLIP
+from ..video import VideoError
+from .encode import OnProgress
+from .errors import EvaluationError
+
+BATCH = 32  # videos encoded at a time
+
+
+@dataclass(frozen=True)
+class MomentScore:
+    """How often the best segment overlaps the event that was asked for, among events of videos with several."""
+
+    right: int
+    asked: int
+    chance: float  # per cent right when a segment is drawn at random
+    one_event: int  # events left out: alone in their video, so every segment is right
+
+    @property
+    def accuracy(self) -> float:
+        """Per cent."""
+        return 100 * self.right / self.asked
+
+
+def score_moments(
+    model: CenterCLIP, benchmark: Benchmark, root: str, *, on_progress: OnProgress | None = None
+) -> MomentScore:
+    """Ask for every event of the videos with two or more, and look whether the best of its video's segments overlaps it.
+
+    Args:
+        model: encodes each video as a whole, in its number of segments.
+        benchmark: a split of a MiniVTT folder.
+        root: that folder, with ``events.jsonl``.
+        on_progress: called with ``"videos"``, how many are finished, and how many there are.
+    """
+    timed = read_events(root)
+    unknown = [clip.id for clip in benchmark.videos if clip.id not in timed]
+    if unknown:
+        raise EvaluationError(f"{root} has no event times of {len(unknown):,} videos, first of {unknown[0]}.")
+    several = [clip for clip in benchmark.videos if len(timed[clip.id].events) > 1]
+    if not several:
+        raise EvaluationError(f"no video of {benchmark.name} {benchmark.split} has two events.")
+    right, asked, chance = 0, 0, 0.0
+    for first in range(0, len(several), BATCH):
+        clips = several[first : first + BATCH]
+        try:
+            videos = model.encode_videos([clip.path for clip in clips])
+        except VideoError as error:
+            raise EvaluationError(f"a video cannot be read: {error}") from error
+        for clip, video in zip(clips, videos, strict=True):
+            events = timed[clip.id]
+            best = (model.encode_text([event.caption for event in events.events]) @ video.segments.T).argmax(dim=1)
+            overlaps = _overlaps(events, video.spans)  # [events, segments]
+            right += int(overlaps[torch.arange(len(best)), best.cpu()].sum())
+            chance += float(overlaps.float().mean(dim=1).sum())
+            asked += len(best)
+        if on_progress:
+            on_progress("videos", first + len(clips), len(several))
+    return MomentScore(right, asked, 100 * chance / asked, one_event=len(benchmark) - len(several))
+
+
+def _overlaps(events: ClipEvents, spans: Sequence[tuple[float, float]]) -> torch.Tensor:
+    """bool ``[events, segments]``: whether at least half of a segment lies inside an event."""
+    shares = [
+        [max(0.0, min(end, event.end) - max(start, event.start)) / (end - start) for start, end in spans]
+        for event in events.events
+    ]
+    return torch.tensor(shares) >= 0.5
