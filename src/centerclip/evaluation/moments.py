@@ -33,7 +33,7 @@ class MomentScore:
 def score_moments(
     model: CenterCLIP, benchmark: Benchmark, root: str, *, on_progress: OnProgress | None = None
 ) -> MomentScore:
-    """Ask for every event of the videos with two or more, and look whether the best of its video's segments overlaps it.
+    """Ask for every event of the videos with two or more, and look whether the best segment of its video overlaps it.
 
     Args:
         model: encodes each video as a whole, in its number of segments.
@@ -68,9 +68,12 @@ def score_moments(
 
 
 def _overlaps(events: ClipEvents, spans: Sequence[tuple[float, float]]) -> torch.Tensor:
-    """bool ``[events, segments]``: whether at least half of a segment lies inside an event."""
+    """bool ``[events, segments]``: whether they share at least half of the shorter of the two."""
     shares = [
-        [max(0.0, min(end, event.end) - max(start, event.start)) / (end - start) for start, end in spans]
+        [
+            (min(end, event.end) - max(start, event.start)) / min(end - start, event.end - event.start)
+            for start, end in spans
+        ]
         for event in events.events
     ]
     return torch.tensor(shares) >= 0.5
