@@ -74,7 +74,7 @@ def index(
 def _run(
     opened: "VideoIndex", paths: list[Path], reindex: bool, retry: bool, decoders: int | None, as_json: bool
 ) -> None:
-    with _progress(quiet=as_json) as show:
+    with progress_bar(quiet=as_json) as show:
         report = opened.add(*paths, reindex=reindex, retry=retry, decoders=decoders, on_progress=show)
     if as_json:
         typer.echo(json.dumps(asdict(report)))
@@ -93,7 +93,8 @@ def _announce(opened: "VideoIndex", paths: list[Path], *, ask: bool) -> None:
     roots = ", ".join(dict.fromkeys(str(path) for path in [*status.roots, *paths]))
     typer.echo(
         f"--reindex forgets the vectors of {status.videos:,} videos ({status.hours:.1f} hours, made with "
-        f"{status.model}, {status.clustering}) and encodes all of {roots or 'nothing'} again. The videos themselves are not touched.",
+        f"{status.model}, {status.clustering}) and encodes all of {roots or 'nothing'} again. The videos "
+        "themselves are not touched.",
         err=True,
     )
     if ask:
@@ -141,7 +142,7 @@ def _show(report: "IndexReport") -> None:
 
 
 @contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[["Progress"], None]]:
+def progress_bar(*, quiet: bool) -> Iterator[Callable[["Progress"], None]]:
     """A bar on stderr: files, files a second, hours of video an hour, time left."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
