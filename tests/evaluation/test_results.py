@@ -44,8 +44,8 @@ def test_a_draw_is_the_figures_of_the_drawn_videos_with_all_their_captions() -> 
     result = made(1.0, videos=7)
     ranks, owners = result.ranks.t2v, result.video_of_caption
     samples = bootstrap.resampled([ranks], owners, 7, resamples=20, seed=3)[:, 0]
-    for number, sample in enumerate(samples):
-        drawn = np.random.default_rng((3, number)).integers(0, 7, 7)
+    draws = np.random.default_rng(3).integers(0, 7, (20, 7))
+    for drawn, sample in zip(draws, samples, strict=True):
         expected = summary(np.concatenate([ranks[owners == video] for video in drawn]))
         assert sample == pytest.approx([expected[name] for name in NAMES])
 

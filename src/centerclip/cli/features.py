@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .doctor import list_files
 from .evaluate import (
     AllowMissing,
     AllowUnreadable,
@@ -106,10 +105,13 @@ def _benchmark(
 ) -> "Benchmark":
     """The benchmark that was named, or one of single files: named by their paths, without captions worth encoding."""
     from ..data import Benchmark, Clip, DataError, load
+    from ..data.files import walk_videos
 
     if root is not None:
         return load(sources[0], root, split, annotations=annotations, allow_missing=allow_missing)
-    paths = list(dict.fromkeys(list_files([Path(source).expanduser() for source in sources])))
+    given = [Path(source).expanduser() for source in sources]
+    found = (file for path in given for file in (walk_videos(path) if path.is_dir() else [path]))
+    paths = list(dict.fromkeys(found))
     if not paths:
         raise DataError(f"there are no videos in {', '.join(sources)}.")
     return Benchmark("files", "all", tuple(Clip(str(path), path, (path.stem,)) for path in paths))

@@ -51,12 +51,10 @@ def named(low: np.ndarray, high: np.ndarray) -> dict[str, tuple[float, float]]:
 
 def _draws(videos: int, resamples: int, seed: int, chunk: int) -> Iterator[np.ndarray]:
     """How often each video is drawn: float64 ``[draws, videos]``, a chunk of draws at a time."""
+    random = np.random.default_rng(seed)
     for first in range(0, resamples, chunk):
         size = min(chunk, resamples - first)
-        drawn = np.empty((size, videos), dtype=np.int64)
-        for row in range(size):  # a generator for each draw: the chunk's size changes nothing
-            drawn[row] = np.random.default_rng((seed, first + row)).integers(0, videos, videos)
-        drawn += videos * np.arange(size)[:, None]
+        drawn = random.integers(0, videos, (size, videos)) + videos * np.arange(size)[:, None]
         yield np.bincount(drawn.ravel(), minlength=size * videos).reshape(size, videos).astype(np.float64)
 
 
