@@ -31,7 +31,7 @@ from .settings import (
     write_settings,
 )
 from .snapshot import remove_snapshots
-from .store import Segments, View
+from .store import File, Floats, Segments, View
 from .update import drop, update
 from .walk import is_below
 
@@ -150,6 +150,7 @@ class VideoIndex:
         before: When = None,
         min_score: float | None = None,
         collapse: bool = True,
+        vector: Floats | None = None,
     ) -> Results:
         """Find videos by a sentence, a picture, a clip, or all that are given: each counts the same.
 
@@ -167,6 +168,7 @@ class VideoIndex:
             before: files changed before this time.
             min_score: leave out hits below.
             collapse: leave out videos that show the same as a better hit, and name them there.
+            vector: ``[D]`` of norm 1 from :meth:`encode`, instead of what it was made from.
         """
         filters = Filters(
             None if folder is None else str(_absolute(folder)),
@@ -178,7 +180,7 @@ class VideoIndex:
         )
         index = self._open()
         catalogue = index.catalogue()
-        query = index.query(catalogue.view, text, _path(image), _path(video))
+        query = index.query(catalogue.view, text, _path(image), _path(video), vector)
         began = time.perf_counter()
         found = rank(
             catalogue.view,
@@ -214,15 +216,26 @@ class VideoIndex:
         *,
         image: AnyPath | None = None,
         video: AnyPath | None = None,
+        vector: Floats | None = None,
     ) -> list[tuple[float, float, float]]:
         """Start, end and score of every segment of a video, in the order of time; without a query scores are 0."""
         index = self._open()
         view = index.catalogue().view
         segments = _segments(view, video_id)
         scores = np.zeros(len(segments), np.float32)
-        if text is not None or image is not None or video is not None:
-            scores = segments.vectors @ index.query(view, text, _path(image), _path(video))
+        if any(part is not None for part in (text, image, video, vector)):
+            scores = segments.vectors @ index.query(view, text, _path(image), _path(video), vector)
         return list(zip(segments.starts.tolist(), segments.ends.tolist(), scores.tolist(), strict=True))
+
+    def encode(self, text: str | None = None, *, image: AnyPath | None = None, video: AnyPath | None = None) -> Floats:
+        """The vector ``[D]`` that a search with these would use, to search with it several times."""
+        index = self._open()
+        return index.query(index.catalogue().view, text, _path(image), _path(video))
+
+    def encode_texts(self, sentences: list[str]) -> Floats:
+        """The vectors ``[B, D]`` of sentences: many at once take less time each."""
+        encoder = self._open().encoder
+        return encoder.text(sentences[0])[None] if len(sentences) == 1 else encoder.texts(sentences)
 
     # ---- looking ----------------------------------------------------------------------------------------------
 
@@ -236,6 +249,12 @@ class VideoIndex:
         catalogue = self._open().catalogue()
         _segments(catalogue.view, video_id)
         return _entry(catalogue, video_id)
+
+    def files(self, video_id: str) -> list[File]:
+        """The files that hold a video, as they were when they were indexed."""
+        catalogue = self._open().catalogue()
+        _segments(catalogue.view, video_id)
+        return catalogue.files_of(video_id)
 
     def status(self) -> Status:
         """What is in the index."""

@@ -57,9 +57,13 @@ class OpenIndex:
                 self._catalogue = Catalogue(view)
             return self._catalogue
 
-    def query(self, view: View, text: str | None, image: Path | None, video: Path | None) -> Floats:
+    def query(
+        self, view: View, text: str | None, image: Path | None, video: Path | None, vector: Floats | None = None
+    ) -> Floats:
         """The vector ``[D]`` of what is searched for; of several parts each counts the same."""
-        parts = []
+        parts = [] if vector is None else [vector]
+        if vector is not None and vector.shape != (self.settings.width,):
+            raise SearchError(f"the vector is of another model: {vector.shape}, not ({self.settings.width},)")
         if text is not None:
             if not text.strip():
                 raise SearchError("the sentence is empty; say what is to be seen")
