@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 def show(
     video: Annotated[Path, typer.Argument(help="A video file.")],
-    model: Annotated[str, typer.Option(help="Model folder, checkpoint file or hub name.")],
+    model: Annotated[
+        str, typer.Option(help="Model folder, checkpoint file, hub name, or demo, the bundled model.")
+    ] = "demo",
     output: Annotated[Path, typer.Option("--output", "-o", help="Picture of the frames, kept patches bright.")] = Path(
         "centres.png"
     ),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .demo import known_as
 from .errors import ModelError, ModelNotFound, NotADualEncoder, WrongWeights
 from .openai import read_state_dict, to_clip, to_temporal
 from .preprocess import Preprocess
@@ -23,7 +24,7 @@ HUB_SECONDS = 15.0  # how long the hub may take to say what a model consists of
 FILES = ("*.json", "*.txt", "*.model")
 GO_ON = (
     "Pass the path of a folder or file that is on this machine instead (--model my-folder), for example one that "
-    "save_pretrained wrote"
+    "save_pretrained wrote, or try the small model that comes with CenterCLIP (--model demo)"
 )
 
 
@@ -42,10 +43,11 @@ def open_backbone(name: str | Path, *, trust: bool = False) -> Backbone:
     """Open a model from the Hugging Face hub, a folder, or a file of weights.
 
     Args:
-        name: ``"openai/clip-vit-base-patch32"``, a folder in that format, or an OpenAI, CLIP4Clip or CenterCLIP
-            checkpoint file.
+        name: ``"openai/clip-vit-base-patch32"``, a folder in that format, an OpenAI, CLIP4Clip or CenterCLIP
+            checkpoint file, or ``"demo"``, the bundled model.
         trust: open a TorchScript archive that OpenAI did not publish; it runs the code inside.
     """
+    name = known_as(name)
     path = Path(name).expanduser()
     if path.is_dir():
         return _from_folder(path)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from .errors import ModelNotFound
 
+DEMO = "demo"  # the name of the bundled model
 BUNDLE = Path(__file__).resolve().parents[1] / "demo"
 
 
@@ -15,6 +16,11 @@ def demo_model() -> Path:
 def demo_clips() -> Path:
     """The folder of the bundled MiniVTT clips."""
     return _present(BUNDLE / "clips")
+
+
+def known_as(name: str | Path) -> str | Path:
+    """What a model's name stands for: ``"demo"`` is the bundled model; any other name is itself."""
+    return demo_model() if name == DEMO else name
 
 
 def _present(folder: Path) -> Path:

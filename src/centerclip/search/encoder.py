@@ -93,9 +93,10 @@ def open_model(name: str | Path | None, clustering: str | None, frames: int | No
     """Open a model by name, folder or file. What is not given comes from its folder, else from the defaults."""
     from ..model import CenterCLIP
     from ..model.backbone import SETTINGS
+    from ..model.demo import known_as
 
     named = DEFAULT_MODEL if name is None else name
-    own = (Path(named).expanduser() / SETTINGS).is_file()
+    own = (Path(known_as(named)).expanduser() / SETTINGS).is_file()
     if clustering is None and not own:
         clustering = DEFAULT_CLUSTERING
     if frames is None and not own:
