@@ -132,3 +132,22 @@ def test_a_killed_worker_is_an_error_and_the_next_epoch_starts_new_ones(benchmar
 def test_a_batch_that_cannot_be_filled_is_an_error_at_once(benchmark: Benchmark) -> None:
     with pytest.raises(DataError, match="do not fill one batch of 6"):
         Loader(benchmark, training=True, batch_size=6)
+
+
+def test_drawings_are_decoded_once_and_come_in_turn(benchmark, monkeypatch):
+    from centerclip.data import items
+
+    reads = []
+    read = items.read_frames
+    monkeypatch.setattr(items, "read_frames", lambda *given, **named: reads.append(given[0]) or read(*given, **named))
+    loader = Loader(benchmark, training=True, batch_size=5, frames=2, size=32, draws=2, seed=5)
+
+    def shown(epoch):
+        return {
+            video: rgb for batch in loader.epoch(epoch) for video, rgb in zip(batch["video"], batch["rgb"], strict=True)
+        }
+
+    first, second, third = shown(0), shown(1), shown(2)
+    assert len(reads) == 10
+    assert all(torch.equal(first[video], third[video]) for video in first)
+    assert any(not torch.equal(first[video], second[video]) for video in first)
