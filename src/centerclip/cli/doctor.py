@@ -1,44 +1,34 @@
-"""``centerclip doctor``: what is in a video file, and whether its frames can be read."""
+"""``centerclip doctor``: what is in a video file or an index, and whether it can be used."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-# What a folder is searched for; a file that is named on the command line may have any name.
-VIDEO_SUFFIXES = {
-    *(
-        ".3g2",
-        ".3gp",
-        ".asf",
-        ".avi",
-        ".f4v",
-        ".flv",
-        ".gif",
-        ".h264",
-        ".hevc",
-        ".ivf",
-        ".m2ts",
-        ".m4v",
-        ".mkv",
-        ".mov",
-    ),
-    *(".mp4", ".mpeg", ".mpg", ".mts", ".mxf", ".ogg", ".ogv", ".rm", ".rmvb", ".ts", ".vob", ".webm", ".wmv", ".y4m"),
-}
-
 
 def doctor(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Video files, or folders to search.")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Video files, or folders to search.")
+    ] = None,
+    index: Annotated[
+        Path | None,
+        typer.Option("--index", help="Look over the index in this folder.", show_default="the user's, without files"),
+    ] = None,
     frames: int = typer.Option(12, min=1, help="Frames to read of each file, as indexing does."),
     timeout: float = typer.Option(60.0, min=0.0, help="Seconds that one file may take."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON list instead of a table."),
 ) -> None:
-    """Check video files: print what was found in each. Exit code 1 when any of them cannot be read."""
+    """Check video files, or an index: print what was found. Exit code 1 when something cannot be used."""
     import json
 
     from rich.console import Console
     from rich.progress import track
 
+    if index is not None or not files:
+        if files:
+            raise typer.BadParameter("either files or --index, not both")
+        examine_index(index, as_json)
+        return
     found = list_files(files)
     if not found:
         typer.echo("centerclip: no video files in these folders; name the files to check them anyway", err=True)
@@ -53,8 +43,28 @@ def doctor(
         raise typer.Exit(1)
 
 
+def examine_index(folder: Path | None, as_json: bool) -> None:
+    """Print what :func:`~centerclip.search.check.check_index` found."""
+    import json
+    from dataclasses import asdict
+
+    from ..search import default_folder
+    from ..search.check import check_index
+
+    findings = check_index(folder.expanduser() if folder is not None else default_folder())
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            typer.echo(f"{'ok ' if finding.ok else 'BAD'}  {finding.what:9} {finding.detail}")
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
 def list_files(paths: list[Path]) -> list[Path]:
     """The files, with the videos below it, sorted, in place of each folder; links to folders are not followed."""
+    from ..search.walk import VIDEO_SUFFIXES
+
     found: list[Path] = []
     for path in paths:
         if path.is_dir():

@@ -13,6 +13,7 @@ import numpy as np
 
 from .calibration import CALIBRATION, CONVINCING
 from .catalogue import Catalogue, Filters, When, seconds_of
+from .disk import room
 from .encoder import Encoder, files_for_words, open_model, settings_of
 from .engine import Ranked, rank
 from .errors import OtherSettings, SearchError, UnknownVideo
@@ -105,7 +106,7 @@ class VideoIndex:
             if not path.exists():
                 raise SearchError(f"there is no file or folder {str(path)!r}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        with writing(self.folder):
+        with room(self.folder), writing(self.folder):
             index = self._open_for_writing(reindex, given)
             roots = given or [Path(root) for root in index.settings.roots]
             if not roots:
@@ -118,7 +119,7 @@ class VideoIndex:
     def remove(self, *paths: AnyPath, videos: Collection[str] = ()) -> int:
         """Forget files, folders and videos (by id), and say how many files that were. The files themselves stay."""
         self._open()
-        with writing(self.folder):
+        with room(self.folder), writing(self.folder):
             index = self._open()
             below = [str(_absolute(path)) for path in paths]
             known = index.store.view().files

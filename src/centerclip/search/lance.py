@@ -4,7 +4,6 @@ import hashlib
 import os
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DamagedIndex, DiskFull
+from .disk import database
 from .matrix import Block, Matrix
 from .snapshot import load_snapshot, save_snapshot
 from .store import File, Floats, Segments, Video
@@ -46,7 +45,7 @@ class LanceStore:
         """Add videos that are not there yet, then add files or replace those of the same paths."""
         import pyarrow as pa
 
-        with self._lock, _room(self.folder):
+        with self._lock, database(self.folder, "written"):
             known = self._known()
             fresh = {video.id: (video, segments) for video, segments in videos if video.id not in known}
             if fresh:
@@ -63,7 +62,7 @@ class LanceStore:
 
     def remove(self, videos: Collection[str], paths: Collection[str]) -> None:
         """Forget videos with their segments, and files."""
-        with self._lock, _room(self.folder):
+        with self._lock, database(self.folder, "written"):
             # Files first: a video without a file is found again by its content, a file without a video is wrong.
             for name, column, values in ((FILES, "path", [_as_text(p) for p in paths]), (VIDEOS, "id", list(videos))):
                 for part in _chunks(values):
@@ -74,7 +73,7 @@ class LanceStore:
 
     def tidy(self, trials: Floats) -> None:
         """Merge small files, and write the snapshot that searches start from."""
-        with self._lock, _room(self.folder):
+        with self._lock, database(self.folder, "written"):
             for name in (VIDEOS, FILES):
                 self._table(name)
             if load_snapshot(self.folder, self._state()) is None:
@@ -113,7 +112,7 @@ class LanceStore:
         """Read what is new: rows never change, so vectors that are in memory or in a snapshot stay."""
         if not (self.folder / f"{VIDEOS}.lance").is_dir():
             return Matrix(self.width, {}, {}, [])
-        with _readable(self.folder):
+        with database(self.folder, "read"):
             # Files first: those of the state before belong to videos that are surely there.
             files = [_file(row) for row in self._read(FILES).to_pylist()]
             columns = ["id", "duration", "width", "height", "added", "note"]
@@ -273,36 +272,3 @@ def _chunks(values: Sequence[str]) -> Iterator[str]:
     """Lists of quoted values for SQL."""
     for first in range(0, len(values), CHUNK):
         yield ", ".join("'" + value.replace("'", "''") + "'" for value in values[first : first + CHUNK])
-
-
-@contextmanager
-def _room(folder: Path) -> Iterator[None]:
-    """Turn the many ways in which a full disk shows into one error."""
-    try:
-        yield
-    except (OSError, RuntimeError, ValueError) as error:
-        if _is_full(error):
-            raise DiskFull(
-                f"there is no room left to write to the index {folder} ({_first_line(error)}). What was indexed so far "
-                "is safe: make room, then run the same command again"
-            ) from error
-        raise DamagedIndex(f"the index {folder} cannot be written: {_first_line(error)}") from error
-
-
-@contextmanager
-def _readable(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, RuntimeError, ValueError) as error:
-        raise DamagedIndex(
-            f"the index {folder} cannot be read: {_first_line(error)}. Make it again with `centerclip index --reindex`"
-        ) from error
-
-
-def _is_full(error: Exception) -> bool:
-    texts = ("no space left", "os error 28", "disk quota", "os error 122", "file too large", "os error 27")
-    return any(text in str(error).lower() for text in texts)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -20,7 +20,7 @@ class Block:
     Attributes:
         ids: ids of ``V`` videos.
         owners: ``[N]`` place in ``ids`` of each row's video.
-        spans: ``[N, 2]`` start and end, seconds; rows of a video are in the order of time.
+        spans: ``[N, 2]`` start and end, seconds.
         vectors: ``[N, D]`` float32, often mapped from a file.
         lists: rows by neighbourhood, when there are so many that looking at all would take long.
     """
@@ -54,8 +54,8 @@ class Block:
 
     @cached_property
     def _by_video(self) -> tuple[Rows, Rows]:
-        """Rows in the order of their videos, and where each video's begin."""
-        order = np.argsort(self.owners, kind="stable")
+        """Rows in the order of their videos and of time, and where each video's begin."""
+        order = np.lexsort((self.spans[:, 0], self.owners))
         return order, np.searchsorted(self.owners[order], np.arange(len(self.ids) + 1))
 
     def rows_of(self, place: int) -> Rows:

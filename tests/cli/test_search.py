@@ -1,0 +1,186 @@
+"""``centerclip index``, ``search``, ``status`` and ``remove``: what people and programs see, and exit codes."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from centerclip.cli import app
+from centerclip.errors import CenterClipError
+from centerclip.search import IndexNotFound, OtherSettings
+from tests.search.collection import clip, save_model, scenes
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("videos")
+    for number in range(3):
+        clip(folder / f"{number}.mp4", number)
+    scenes(folder / "[red]film.mkv", [4, 5], seconds=12)
+    (folder / "bad.mp4").write_text("no video")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory, videos: Path, model: Path) -> Path:
+    folder = tmp_path_factory.mktemp("index") / "index"
+    result = run("index", videos, "--index", folder, "--model", model)
+    assert result.exit_code == 0, result.output
+    assert "4 added, 1 not readable" in result.stdout
+    assert "bad.mp4': not-a-video: this is not a video" in result.stderr
+    return folder
+
+
+def run(*arguments: object, **options: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"}, **options)  # type: ignore[arg-type]
+
+
+def test_indexing_again_says_what_was_there(index: Path, videos: Path) -> None:
+    told = json.loads(run("index", "--index", index, "--json").stdout)
+    assert (told["added"], told["unchanged"], told["removed"]) == (0, 4, 0)
+    assert list(told["failed"]) == [str(videos / "bad.mp4")]
+    assert "nothing new, 4 unchanged, 1 not readable" in run("index", videos, "--index", index).stdout
+
+
+def test_hits_in_words_json_and_csv_agree(index: Path, videos: Path) -> None:
+    told = json.loads(run("search", "a dog", "--index", index, "--json", "--all").stdout)
+    assert len(told["hits"]) == 4
+    best = told["hits"][0]
+    assert set(best) >= {"video_id", "path", "start", "end", "score", "moments", "duration"}
+    rows = list(csv.DictReader(run("search", "a dog", "--index", index, "--csv", "--all").stdout.splitlines()))
+    assert [row["path"] for row in rows] == [hit["path"] for hit in told["hits"]]
+    assert float(rows[0]["score"]) == best["score"]
+    text = run("search", "a dog", "--index", index, "--all").stdout
+    assert f"  1  {best['score']:.3f}" in text
+    assert str(videos / "[red]film.mkv") in text  # brackets are no markup
+
+
+def test_top_moments_and_filters(index: Path) -> None:
+    def titles(*options: object) -> list[str]:
+        told = json.loads(run("search", "a dog", "--index", index, "--json", "--all", *options).stdout)
+        return [Path(hit["path"]).stem for hit in told["hits"]]
+
+    assert len(titles("--top", 2)) == 2
+    assert titles("--name", "film") == ["[red]film"]
+    assert sorted(titles("--max-duration", 5)) == ["0", "1", "2"]
+    assert titles("--before", "1999") == []
+    assert titles("--min-score", 2) == []
+    assert set(titles("--moments", "--name", "film")) == {"[red]film"}
+
+
+def test_clips_and_playlists_are_written(index: Path, tmp_path: Path) -> None:
+    result = run(
+        "search", "a dog", "--index", index, "--all", "--top", 3, "--save", tmp_path / "out",
+        "--playlist", tmp_path / "hits.m3u",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert len(list((tmp_path / "out").iterdir())) == 3
+    assert (tmp_path / "hits.m3u").read_text().count("#EXTINF") == 3
+
+
+def test_thumbnails_are_coloured_half_blocks(index: Path) -> None:
+    text = run("search", "a dog", "--index", index, "--thumbnails", "--top", 2).stdout
+    assert text.count("▀") == 2 * 28 * 8
+    assert "\x1b[38;2;" in text
+    assert "▀" not in run("search", "a dog", "--index", index).stdout
+
+
+def test_status_and_doctor_describe_the_index(index: Path, videos: Path, model: Path) -> None:
+    told = json.loads(run("status", "--index", index, "--json").stdout)
+    assert (told["videos"], told["files"], told["segments"], told["clustering"]) == (4, 4, 20, "B2-4,8")
+    assert told["roots"] == [str(videos)]
+    text = run("status", "--index", index).stdout
+    assert "videos    4" in text
+    assert "search    exact" in text
+    assert "bad.mp4" in text
+    checked = run("doctor", "--index", index)
+    assert checked.exit_code == 0, checked.output
+    assert "ok   vectors   20 looked at, all of norm 1" in checked.stdout
+    assert "sentences are encoded without torch" in checked.stdout
+
+
+def test_doctor_finds_what_is_missing(videos: Path, model: Path, tmp_path: Path) -> None:
+    assert run("doctor", "--index", tmp_path / "none").exit_code == 1
+    film = clip(tmp_path / "a.mp4", 1)
+    run("index", film, "--index", tmp_path / "index", "--model", model)
+    film.unlink()
+    told = run("doctor", "--index", tmp_path / "index", "--json")
+    assert told.exit_code == 1
+    assert [finding["what"] for finding in json.loads(told.stdout) if not finding["ok"]] == ["files"]
+
+
+def test_remove_and_reindex(videos: Path, model: Path, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    run("index", videos, "--index", index, "--model", model)
+    assert "1 files forgotten" in run("remove", videos / "0.mp4", "--index", index).stdout
+    nothing = run("remove", videos / "0.mp4", "--index", index)
+    assert nothing.exit_code == 1
+    assert "has none of" in nothing.stderr
+    asked = run("index", "--reindex", "--every", 0.5, "--index", index, input="n\n")
+    assert asked.exit_code == 1
+    assert "forgets the vectors of 3 videos" in asked.stderr
+    assert json.loads(run("status", "--index", index, "--json").stdout)["every"] == 1
+    assert run("index", "--reindex", "--yes", "--every", 0.5, "--index", index).exit_code == 0
+    told = json.loads(run("status", "--index", index, "--json").stdout)
+    assert (told["videos"], told["every"]) == (4, 0.5)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["search"],
+        ["search", " "],
+        ["search", "a", "--json", "--csv"],
+        ["search", "a", "--after", "soon"],
+        ["search", "a", "--top", "0"],
+        ["index", "x", "--clustering", "nonsense"],
+        ["index", "x", "--every", "0"],
+        ["doctor", "a.mp4", "--index", "x"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+def test_what_cannot_be_done_is_a_sentence(tmp_path: Path, index: Path, videos: Path) -> None:
+    for arguments, kind in (
+        (["search", "a dog", "--index", tmp_path / "none"], IndexNotFound),
+        (["status", "--index", tmp_path / "none"], IndexNotFound),
+        (["index", videos, "--index", index, "--every", "3"], OtherSettings),
+        (["index", tmp_path / "nowhere", "--index", index], CenterClipError),
+    ):
+        result = run(*arguments)
+        assert result.exit_code == 1
+        assert isinstance(result.exception, kind)
+
+
+def test_watch_indexes_what_comes(model: Path, tmp_path: Path) -> None:
+    clip(tmp_path / "videos" / "a.mp4", 1)
+    command = ["index", tmp_path / "videos", "--index", tmp_path / "index", "--model", model, "--watch", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "centerclip", *map(str, command)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdout is not None
+    try:
+        assert json.loads(process.stdout.readline())["added"] == 1
+        time.sleep(1)  # the watch begins after the report
+        clip(tmp_path / "b.mp4", 2).rename(tmp_path / "videos" / "b.mp4")
+        told = json.loads(process.stdout.readline())
+        assert (told["added"], told["unchanged"]) == (1, 1)
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,215 @@
+"""From scores to hits: merging, ranking, collapsing, filters, several kinds of query."""
+
+import itertools
+import os
+import threading
+from datetime import date, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from centerclip import VideoIndex
+from centerclip.search import Moment, SearchError
+from centerclip.search.engine import moments_of, rank
+from centerclip.search.memory import MemoryStore
+from centerclip.search.store import Floats, Segments, Video
+from centerclip.video import read_times
+from tests.search.collection import clip, open_tiny, scenes
+
+
+def segments(vectors: Floats) -> Segments:
+    starts = 3 * np.arange(len(vectors), dtype=np.float32)
+    return Segments(starts, starts + 3, np.asarray(vectors, np.float32))
+
+
+def moments(scores: list[float], deviation: float = 0.1) -> tuple[tuple[float, float, float], ...]:
+    values = np.array(scores, np.float32)
+    found = moments_of(segments(np.zeros((len(scores), 2))), values, deviation)
+    return tuple((moment.start, moment.end, round(moment.score, 3)) for moment in found)
+
+
+def test_neighbours_that_score_alike_are_one_moment() -> None:
+    assert moments([0.1, 0.45, 0.5, 0.46, 0.1, 0.1]) == ((3, 12, 0.5),)
+    assert moments([0.5, 0.5, 0.5]) == ((0, 9, 0.5),)
+    assert moments([0.3]) == ((0, 3, 0.3),)
+
+
+def test_a_second_peak_is_a_moment_of_its_own_if_it_is_nearly_as_good() -> None:
+    assert moments([0.5, 0.1, 0.1, 0.45, 0.1]) == ((0, 3, 0.5), (9, 12, 0.45))
+    assert moments([0.5, 0.1, 0.1, 0.2, 0.1]) == ((0, 3, 0.5),)
+    # The slope of a peak is no moment.
+    assert moments([0.1, 0.5, 0.4, 0.1]) == ((3, 6, 0.5),)
+
+
+def test_there_are_at_most_five_moments_and_they_do_not_overlap() -> None:
+    many = moments([0.5, 0.1] * 10)
+    assert len(many) == 5
+    ordered = sorted(many)
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(ordered))
+
+
+def unit(*rows: list[float]) -> Floats:
+    vectors = np.array(rows, np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """Three videos; what we look for is in the middle of the second and at the end of the third."""
+    store = MemoryStore(3)
+    rows = {
+        "a": unit([0, 1, 0], [0, 1, 0.1]),
+        "b": unit([0, 0, 1], [1, 0.1, 0], [0, 0, 1]),
+        "c": unit([0, 0, 1], [0.3, 1, 0], [0, 1, 0], [1, 0.5, 0]),
+    }
+    store.add([(Video(name, 9.0, 1, 1, 0.0), segments(vectors)) for name, vectors in rows.items()], [])
+    return store
+
+
+def test_videos_are_ranked_by_their_best_moment(store: MemoryStore) -> None:
+    query = unit([1, 0, 0])[0]
+    found = rank(store.view(), query, 10)
+    assert [entry.video for entry in found] == ["b", "c", "a"]
+    assert (found[0].moments[0].start, found[0].moments[0].end) == (3, 6)
+    assert found[1].moments[0].start == 9
+    assert [entry.video for entry in rank(store.view(), query, 1)] == ["b"]
+    assert [entry.video for entry in rank(store.view(), query, 10, among=["a", "c"])] == ["c", "a"]
+    assert [entry.video for entry in rank(store.view(), query, 10, min_score=0.8)] == ["b", "c"]
+
+
+def test_moments_of_one_video_can_rank_apart() -> None:
+    store = MemoryStore(2)
+    rows = unit([1, 0], [0, 1], [0, 1], [1, 0.1], [0, 1])
+    store.add([(Video("a", 9.0, 1, 1, 0.0), segments(rows))], [])
+    found = rank(store.view(), unit([1, 0])[0], 10, by_moment=True)
+    assert [(entry.video, entry.moments[0].start) for entry in found] == [("a", 0.0), ("a", 9.0)]
+
+
+def test_near_duplicates_stand_behind_the_best_of_them(store: MemoryStore) -> None:
+    twin = unit([0, 0, 1], [1, 0.12, 0], [0, 0.02, 1])
+    store.add([(Video("twin", 9.0, 1, 1, 0.0), segments(twin))], [])
+    query = unit([1, 0, 0])[0]
+    found = rank(store.view(), query, 10)
+    assert [(entry.video, entry.same) for entry in found] == [("b", ("twin",)), ("c", ()), ("a", ())]
+    assert [entry.video for entry in rank(store.view(), query, 10, collapse=False)] == ["b", "twin", "c", "a"]
+    # There are as many hits as were asked for, when there are enough videos.
+    assert [entry.video for entry in rank(store.view(), query, 2)] == ["b", "c"]
+
+
+def test_many_segments_of_one_film_do_not_hide_the_other_videos() -> None:
+    store = MemoryStore(4)
+    random = np.random.default_rng(0)
+    film = unit([1, 0, 0, 0])[0] + 0.01 * random.normal(size=(5000, 4))
+    clips = [(Video(f"clip{n}", 3.0, 1, 1, 0.0), segments(unit([1, n + 1, 0, 0]))) for n in range(20)]
+    store.add([(Video("film", 15000.0, 1, 1, 0.0), segments(film.astype(np.float32))), *clips], [])
+    found = rank(store.view(), unit([1, 0, 0, 0])[0], 5, collapse=False)
+    assert [entry.video for entry in found] == ["film", "clip0", "clip1", "clip2", "clip3"]
+
+
+def still(video: Path, time: float, target: Path) -> None:
+    Image.fromarray(read_times(video, [time]).rgb[0].numpy()).save(target)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("collection")
+    for number in range(1, 6):
+        clip(folder / f"{number}.mp4", number, seconds=number)
+        os.utime(folder / f"{number}.mp4", times=(datetime(2020 + number, 5, 1).timestamp(),) * 2)
+    scenes(folder / "deep" / "Film.mkv", [1, 6, 3], seconds=12)
+    for number in range(1, 6):
+        still(folder / f"{number}.mp4", 0.5, folder / f"{number}.png")
+    still(folder / "deep" / "Film.mkv", 18, folder / "6.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def index(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> VideoIndex:
+    index = VideoIndex(tmp_path_factory.mktemp("index"), model=open_tiny())
+    assert index.add(folder).added == 6
+    return index
+
+
+def test_a_picture_finds_its_clip_and_the_moment_in_a_film(index: VideoIndex, folder: Path) -> None:
+    hits = index.search(image=folder / "6.png")
+    assert hits[0].path == folder / "deep" / "Film.mkv"
+    assert 12 <= hits[0].start < hits[0].end <= 24
+    assert hits[0].score > 0.9
+    assert hits[0].moments[0] == Moment(hits[0].start, hits[0].end, hits[0].score)
+    apart = index.search(image=folder / "3.png", collapse=False, top=2)
+    assert {hit.title for hit in apart} == {"3", "Film"}
+
+
+def test_a_clip_finds_what_is_like_it(index: VideoIndex, folder: Path) -> None:
+    hit = index.search(video=folder / "4.mp4")[0]
+    assert (hit.title, hit.path.name) == ("4", "4.mp4")
+    assert hit.score > 0.99
+
+
+def test_parts_of_a_query_count_alike(index: VideoIndex, folder: Path) -> None:
+    both = index.search(image=folder / "2.png", video=folder / "4.mp4", top=2)
+    assert {hit.title for hit in both} == {"2", "4"}
+    words_alone = [hit.video_id for hit in index.search("a dog", top=6, collapse=False)]
+    mixed = [hit.video_id for hit in index.search("a dog", image=folder / "2.png", top=6, collapse=False)]
+    picture_alone = [hit.video_id for hit in index.search(image=folder / "2.png", top=6, collapse=False)]
+    places = [[order.index(video) for video in words_alone] for order in (words_alone, picture_alone, mixed)]
+    # Where words and picture agree on the order of two videos, so does the mix.
+    for a in range(6):
+        for b in range(a):
+            if (places[0][a] < places[0][b]) == (places[1][a] < places[1][b]):
+                assert (places[2][a] < places[2][b]) == (places[0][a] < places[0][b])
+
+
+def test_filters_hold(index: VideoIndex, folder: Path) -> None:
+    def found(**options: object) -> list[str]:
+        return sorted(hit.title for hit in index.search("a dog", collapse=False, **options))  # type: ignore[arg-type]
+
+    assert found() == ["1", "2", "3", "4", "5", "Film"]
+    assert found(folder=folder / "deep") == ["Film"]
+    assert found(name="film") == ["Film"]
+    assert found(name="[12].mp4") == ["1", "2"]
+    assert found(min_duration=4, max_duration=10) == ["4", "5"]
+    assert found(after="2024", before="2026") == ["4", "5"]
+    assert found(after=date(2024, 5, 2), before=datetime(2026, 1, 1)) == ["5"]
+    assert found(before="2022-05-02") == ["1", "2"]
+    assert found(folder=folder / "deep", name="1") == []
+    with pytest.raises(SearchError, match="after: 'yesterday' is no date"):
+        found(after="yesterday")
+
+
+def test_similar_leaves_out_the_video_itself(index: VideoIndex, folder: Path) -> None:
+    film = index.search(name="Film", image=folder / "1.png")[0]
+    assert index.similar(film.video_id, 0.5)[0].title == "1"
+    assert index.similar(film.video_id, 30)[0].title == "3"
+    assert film.video_id not in {hit.video_id for hit in index.similar(film.video_id, 0.5)}
+
+
+def test_segments_show_where_in_a_video(index: VideoIndex, folder: Path) -> None:
+    film = index.search(name="Film", image=folder / "1.png")[0]
+    strip = index.segments(film.video_id, image=folder / "6.png")
+    assert len(strip) == 12
+    best = sorted(strip, key=lambda segment: -segment[2])[:4]
+    assert {start for start, _, _ in best} == {12.0, 15.0, 18.0, 21.0}
+    assert {score for _, _, score in index.segments(film.video_id)} == {0.0}
+
+
+@pytest.mark.parametrize("query", [{}, {"text": "  "}, {"image": "not there.png"}])
+def test_a_query_that_cannot_be_says_why(index: VideoIndex, query: dict[str, str]) -> None:
+    with pytest.raises(SearchError):
+        index.search(**query)  # type: ignore[arg-type]
+
+
+def test_threads_search_at_the_same_time(index: VideoIndex) -> None:
+    expected = [hit.video_id for hit in index.search("a dog")]
+    answers: list[list[str]] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append([hit.video_id for hit in index.search("a dog")]))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [expected] * 8

@@ -1,0 +1,91 @@
+"""Hits as files."""
+
+from pathlib import Path
+
+import av
+import pytest
+
+from centerclip.search import Hit, Moment, SearchError
+from centerclip.search.export import playlist, save_clip
+from centerclip.video import probe, read_times
+from tests.video.clips import make_clip, numbers_of
+
+
+def hit(path: Path, start: float, end: float, duration: float = 10.0) -> Hit:
+    return Hit("f" * 32, path, start, end, 0.5, (Moment(start, end, 0.5),), duration)
+
+
+def first_number(path: Path) -> int:
+    return numbers_of(read_times(path, [0.0]).rgb)[0]
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten seconds, a keyframe every second."""
+    return make_clip(tmp_path_factory.mktemp("film") / "My film: 1.mp4", frames=300, g=30)
+
+
+def test_a_copy_starts_at_the_keyframe_before_and_holds_the_moment(film: Path, tmp_path: Path) -> None:
+    saved = save_clip(hit(film, 4.0, 6.0), tmp_path / "clips")
+    assert saved == tmp_path / "clips" / "My film_ 1 0.03-0.06.mp4"
+    assert first_number(saved) == 90  # 3 s, for a lead of half a second before 4
+    assert probe(saved).duration == pytest.approx(3.5, abs=0.2)
+    assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+def test_an_exact_clip_starts_at_the_very_frame(film: Path, tmp_path: Path) -> None:
+    saved = save_clip(hit(film, 4.1, 6.0), tmp_path, exact=True)
+    assert saved.suffix == ".mp4"
+    assert first_number(saved) == 108  # 3.6 s
+    assert probe(saved).duration == pytest.approx(2.9, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"), [("a.mkv", "libx264"), ("a.avi", "mpeg4"), ("a.webm", "libvpx"), ("a.mpg", "mpeg1video")]
+)
+def test_containers_keep_their_kind_or_become_matroska(tmp_path: Path, name: str, codec: str) -> None:
+    clip = make_clip(tmp_path / name, frames=90, codec=codec, g=10)
+    saved = save_clip(hit(clip, 1.0, 2.0, duration=3.0), tmp_path / "out")
+    assert saved.suffix == (".mkv" if name == "a.mpg" else Path(name).suffix)
+    assert probe(saved).codec == probe(clip).codec
+    assert 0.9 <= probe(saved).duration <= 2.6
+
+
+def test_sound_comes_along(tmp_path: Path) -> None:
+    import numpy as np
+
+    path = tmp_path / "a.mkv"
+    with av.open(str(path), "w") as container:
+        picture, sound = container.add_stream("libx264", rate=10), container.add_stream("aac", rate=16000)
+        picture.width, picture.height, picture.pix_fmt = 64, 48, "yuv420p"
+        for number in range(50):
+            image = np.full((48, 64, 3), number * 5, np.uint8)
+            container.mux(picture.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+            wave = av.AudioFrame.from_ndarray(np.zeros((1, 1600), np.float32), format="fltp", layout="mono")
+            wave.sample_rate = 16000
+            container.mux(sound.encode(wave))
+        container.mux(picture.encode(None))
+        container.mux(sound.encode(None))
+    for exact in (False, True):
+        with av.open(str(save_clip(hit(path, 1, 3, duration=5), tmp_path / f"{exact}", exact=exact))) as saved:
+            length = sum(frame.samples for frame in saved.decode(audio=0)) / 16000
+            assert length == pytest.approx(3, abs=1.1)
+
+
+def test_what_is_no_video_any_more_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.mp4").write_text("no video")
+    with pytest.raises(SearchError, match=r"a\.mp4.*cannot be cut out"):
+        save_clip(hit(tmp_path / "a.mp4", 0, 1), tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_playlist_names_files_and_times() -> None:
+    lines = playlist([hit(Path("/v/a.mp4"), 61.5, 65.25), hit(Path("/v/b\n.mp4"), 0, 3)]).splitlines()
+    assert lines[:5] == [
+        "#EXTM3U",
+        "#EXTINF:4,a 1.01",
+        "#EXTVLCOPT:start-time=61.50",
+        "#EXTVLCOPT:stop-time=65.25",
+        "/v/a.mp4",
+    ]
+    assert lines[5] == "#EXTINF:3,b_ 0.00"

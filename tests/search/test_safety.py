@@ -1,0 +1,117 @@
+"""Killed with -9 at any moment, out of disk, searched while it is written: the index opens and goes on."""
+
+import multiprocessing
+import os
+import random
+import time
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import pytest
+
+from centerclip import VideoIndex
+from centerclip.search import IndexBusy
+from tests.search import child
+from tests.search.collection import clip, titles
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
+COUNT = 14
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("videos")
+    for number in range(COUNT):
+        clip(folder / f"{number:02}.mp4", number, seconds=1 + number % 3)
+    return folder
+
+
+def start(folder: Path, videos: Path, model: Path, file_limit: int = 0) -> tuple[ForkServerProcess, Connection]:
+    """A fresh process that indexes; the server it is forked from has done the slow imports."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "transformers.models.clip.modeling_clip", "centerclip.model"])
+    ours, theirs = context.Pipe()
+    process = context.Process(target=child.index, args=(theirs, str(folder), str(videos), str(model), file_limit))
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def outcome(process: ForkServerProcess, pipe: Connection) -> object:
+    """Let the process go on to its end; what it says then."""
+    told: object = None
+    while True:
+        try:
+            told = pipe.recv()
+            if not isinstance(told, tuple):
+                process.join()
+                return told
+            pipe.send("go on")
+        except (EOFError, BrokenPipeError):
+            return told
+
+
+def test_killed_at_any_moment_what_was_done_is_there_and_the_next_run_goes_on(
+    videos: Path, model: Path, tmp_path: Path
+) -> None:
+    chance = random.Random(7)
+    done = 0
+    for commits in (1, 3):
+        process, pipe = start(tmp_path / "index", videos, model)
+        for _ in range(commits):
+            finished, total = pipe.recv()
+            assert total == COUNT - done
+            pipe.send("go on")
+        time.sleep(chance.random() * 0.05)
+        process.kill()
+        process.join()
+        index = VideoIndex(tmp_path / "index")
+        there = titles(index)
+        assert len(there) >= done + finished
+        assert len(index.search("a dog", top=100, collapse=False)) == len(there)
+        done = len(there)
+    assert done < COUNT
+    process, pipe = start(tmp_path / "index", videos, model)
+    assert outcome(process, pipe) == COUNT - done
+    assert titles(VideoIndex(tmp_path / "index")) == [f"{number:02}" for number in range(COUNT)]
+
+
+def test_searching_works_while_another_process_indexes_and_a_second_one_may_not(
+    videos: Path, model: Path, tmp_path: Path
+) -> None:
+    process, pipe = start(tmp_path / "index", videos, model)
+    index = VideoIndex(tmp_path / "index", model=model)
+    seen: list[int] = []
+    told = pipe.recv()
+    while isinstance(told, tuple):
+        seen.append(len(index.search("a dog", top=100, collapse=False)))
+        assert seen[-1] == told[0]
+        with pytest.raises(IndexBusy, match="is writing to the index"):
+            index.add(videos)
+        pipe.send("go on")
+        told = pipe.recv()
+    process.join()
+    assert told == COUNT
+    assert len(set(seen)) > 1
+    assert len(index.search("a dog", top=100, collapse=False)) == COUNT
+
+
+@pytest.mark.parametrize("limit", [200, 1500])  # bytes of a file: not even the settings, or not a commit
+def test_a_full_disk_is_a_clear_stop_and_the_index_still_opens(
+    videos: Path, model: Path, tmp_path: Path, limit: int
+) -> None:
+    (tmp_path / "few").mkdir()
+    for number in range(3):
+        os.link(videos / f"{number:02}.mp4", tmp_path / "few" / f"{number:02}.mp4")
+    index = VideoIndex(tmp_path / "index", model=model)
+    index.add(tmp_path / "few")
+    told = outcome(*start(tmp_path / "index", videos, model, file_limit=limit))
+    assert isinstance(told, str)
+    assert told.startswith("DiskFull: there is no room left")
+    assert "run the same command again" in told
+    fresh = VideoIndex(tmp_path / "index")
+    assert titles(fresh)[:3] == ["00", "01", "02"]
+    assert len(fresh.search("a dog", top=100, collapse=False)) == len(titles(fresh)) < COUNT
+    index.add(videos)
+    assert len(titles(fresh)) == COUNT

@@ -1,0 +1,216 @@
+"""A second run does only what is new or changed; what moved is followed, what is gone is dropped."""
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from centerclip import VideoIndex
+from centerclip.search import IndexBusy, IndexNotFound, OtherSettings, SearchError, UnknownVideo
+from centerclip.search.indexer import Indexer
+from centerclip.search.lock import is_busy, writing
+from tests.search.collection import clip, open_tiny, save_model, scenes, titles
+
+
+@pytest.fixture
+def videos(tmp_path: Path) -> Path:
+    folder = tmp_path / "videos"
+    for number, name in enumerate(["a.mp4", "b.mkv", "deep/c.avi"]):
+        clip(folder / name, number)
+    return folder
+
+
+@pytest.fixture
+def index(tmp_path: Path, videos: Path) -> VideoIndex:
+    index = VideoIndex(tmp_path / "index", model=open_tiny())
+    report = index.add(videos)
+    assert (report.added, report.failed) == (3, {})
+    return index
+
+
+def test_a_second_run_encodes_nothing(index: VideoIndex, videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Indexer, "run", None)  # it is not even started
+    report = index.add(videos)
+    assert (report.added, report.recognised, report.unchanged, report.removed) == (0, 0, 3, 0)
+    assert index.add().unchanged == 3  # without paths: what was indexed before
+
+
+def test_new_and_changed_files_are_encoded(index: VideoIndex, videos: Path) -> None:
+    before = {entry.title: entry.video_id for entry in index.videos()}
+    clip(videos / "new.mp4", 7)
+    clip(videos / "a.mp4", 8, seconds=3)
+    report = index.add(videos)
+    assert (report.added, report.unchanged) == (2, 2)
+    after = {entry.title: entry for entry in index.videos()}
+    assert sorted(after) == ["a", "b", "c", "new"]
+    assert after["a"].video_id != before["a"]
+    assert after["a"].duration == pytest.approx(3)
+    assert before["a"] not in {entry.video_id for entry in index.videos()}
+
+
+def test_moves_renames_and_touches_are_followed_without_encoding(index: VideoIndex, videos: Path) -> None:
+    before = {entry.title: entry.video_id for entry in index.videos()}
+    (videos / "a.mp4").rename(videos / "deep" / "renamed.mp4")
+    os.utime(videos / "b.mkv", (1, 1))
+    report = index.add(videos)
+    assert (report.added, report.recognised, report.unchanged, report.removed) == (0, 2, 1, 1)
+    after = {entry.title: entry.video_id for entry in index.videos()}
+    assert after == {"renamed": before["a"], "b": before["b"], "c": before["c"]}
+    assert index.video(before["b"]).modified == 1
+
+
+def test_copies_are_encoded_once_and_each_keeps_the_video(index: VideoIndex, videos: Path, tmp_path: Path) -> None:
+    for copy in ("copy.mp4", "deep/copy2.mp4"):
+        shutil.copy(videos / "a.mp4", videos / copy)
+    report = index.add(videos)
+    assert (report.added, report.recognised) == (0, 2)
+    (entry,) = [entry for entry in index.videos() if entry.copies]
+    assert [path.name for path in (entry.path, *entry.copies)] == ["a.mp4", "copy.mp4", "copy2.mp4"]
+    (videos / "a.mp4").unlink()
+    assert index.add(videos).removed == 1
+    assert index.video(entry.video_id).path.name == "copy.mp4"
+    fresh = VideoIndex(tmp_path / "other", model=open_tiny())
+    assert fresh.add(videos, decoders=3).added == 3  # copies of one run too
+
+
+def test_what_is_gone_is_dropped_but_not_a_whole_folder(index: VideoIndex, videos: Path) -> None:
+    (videos / "deep" / "c.avi").unlink()
+    assert index.add(videos).removed == 1
+    assert titles(index) == ["a", "b"]
+    hidden = videos.with_name("disk unplugged")
+    videos.rename(hidden)
+    videos.mkdir()
+    report = index.add(videos)
+    assert (report.removed, report.not_dropped) == (0, [str(videos)])
+    assert titles(index) == ["a", "b"]
+    videos.rmdir()
+    hidden.rename(videos)
+    assert index.add().unchanged == 2
+
+
+def test_only_the_folders_of_a_run_are_looked_at(index: VideoIndex, videos: Path, tmp_path: Path) -> None:
+    clip(tmp_path / "more" / "d.mp4", 4)
+    (videos / "a.mp4").unlink()
+    assert index.add(tmp_path / "more").removed == 0
+    assert titles(index) == ["a", "b", "c", "d"]
+    assert index.add().removed == 1
+    assert index.status().roots == (videos, tmp_path / "more")
+
+
+def test_a_bad_file_has_its_reason_and_stops_nothing(tmp_path: Path, videos: Path) -> None:
+    (videos / "text.mp4").write_text("no video")
+    (videos / "empty.mkv").write_bytes(b"")
+    (videos / "half.mp4").write_bytes((videos / "a.mp4").read_bytes()[:900])
+    index = VideoIndex(tmp_path / "index", model=open_tiny())
+    report = index.add(videos)
+    assert report.added == 3
+    reasons = {Path(path).name: reason for path, reason in report.failed.items()}
+    assert sorted(reasons) == ["empty.mkv", "half.mp4", "text.mp4"]
+    assert reasons["text.mp4"].startswith("not-a-video: this is not a video")
+    assert reasons["half.mp4"].startswith("truncated")
+    again = index.add(videos)
+    assert (again.added, again.failed) == (0, report.failed)  # told again, not tried again
+    assert index.status().failed == report.failed
+    clip(videos / "text.mp4", 9)
+    assert "text.mp4" not in {Path(path).name for path in index.add(videos).failed}
+
+
+def test_unreadable_files_and_folders_are_told_and_kept(
+    index: VideoIndex, videos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    clip(videos / "new.mp4", 5)
+    monkeypatch.setattr("centerclip.search.indexer.content_id", refuse)
+    report = index.add(videos)
+    assert {Path(path).name: reason for path, reason in report.failed.items()} == {
+        "new.mp4": "unreadable: Permission denied"
+    }
+    monkeypatch.undo()
+    assert index.add(videos).added == 0
+    assert index.add(videos, retry=True).added == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_cannot_be_listed_loses_nothing(index: VideoIndex, videos: Path) -> None:
+    (videos / "deep").chmod(0)
+    try:
+        report = index.add(videos)
+    finally:
+        (videos / "deep").chmod(stat.S_IRWXU)
+    assert report.removed == 0
+    assert str(videos / "deep") in report.failed
+
+
+def test_remove_forgets_files_folders_and_ids(index: VideoIndex, videos: Path) -> None:
+    assert index.remove(videos / "deep") == 1
+    (first, second) = index.videos()
+    assert index.remove(videos=[first.video_id]) == 1
+    assert [entry.video_id for entry in index.videos()] == [second.video_id]
+    assert index.remove(videos / "not there") == 0
+    with pytest.raises(UnknownVideo, match="has no video"):
+        index.video(first.video_id)
+    assert index.remove(videos) == 1
+    assert (index.status().videos, index.status().roots) == (0, ())
+    assert len(index.search("anything")) == 0
+    with pytest.raises(SearchError, match="nothing to index yet"):
+        index.add()
+
+
+def test_long_videos_have_many_windows_and_moments_are_seconds_long(tmp_path: Path) -> None:
+    film = scenes(tmp_path / "film.mp4", [1, 2, 3, 4, 5], seconds=12)
+    index = VideoIndex(tmp_path / "index", model=open_tiny())
+    index.add(film)
+    (entry,) = index.videos()
+    assert entry.segments == 20
+    spans = [(start, end) for start, end, _ in index.segments(entry.video_id)]
+    assert spans == [(3.0 * n, 3.0 * n + 3) for n in range(20)]
+    coarse = VideoIndex(tmp_path / "coarse", model=open_tiny(), every=5)
+    coarse.add(film)
+    assert coarse.videos()[0].segments == 4
+
+
+def test_an_index_refuses_another_model_or_setting(
+    index: VideoIndex, videos: Path, tmp_path: Path, model: Path
+) -> None:
+    for options in ({"clustering": "B2-2,8"}, {"frames": 8}, {"every": 2.0}):
+        with pytest.raises(OtherSettings, match="was made with"):
+            VideoIndex(tmp_path / "index", **options).add(videos)  # type: ignore[arg-type]
+    other = save_model(tmp_path / "other", seed=5)
+    with pytest.raises(OtherSettings, match="does not fit into it"):
+        VideoIndex(tmp_path / "index", model=other).search("a dog")
+    assert VideoIndex(tmp_path / "index", model=model).add(videos).unchanged == 3  # the same weights from a folder
+
+
+def test_reindex_makes_it_again_with_another_setting(index: VideoIndex, videos: Path, tmp_path: Path) -> None:
+    ids = [entry.video_id for entry in index.videos()]
+    again = VideoIndex(tmp_path / "index", model=open_tiny(), every=0.05)
+    report = again.add(reindex=True)
+    assert report.added == 3
+    assert again.status().every == 0.05
+    assert again.videos()[0].segments > 4
+    assert [entry.video_id for entry in index.videos()] == ids  # an index that is open goes on with the new one
+    assert index.status().segments == again.status().segments
+
+
+def test_a_second_indexer_says_so(index: VideoIndex, videos: Path) -> None:
+    with writing(index.folder):
+        assert is_busy(index.folder)
+        with pytest.raises(IndexBusy, match=rf"number {os.getpid()}, since .*is writing to the index"):
+            index.add(videos)
+        assert len(index.search("a dog")) == 3  # searching goes on
+    assert not is_busy(index.folder)
+    assert index.add(videos).unchanged == 3
+
+
+def test_an_index_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(IndexNotFound, match="centerclip index FOLDER"):
+        VideoIndex(tmp_path / "none", create=False)
+    with pytest.raises(IndexNotFound, match="there is no index"):
+        VideoIndex(tmp_path / "none").search("a dog")
+    with pytest.raises(SearchError, match="no file or folder"):
+        VideoIndex(tmp_path / "none", model=open_tiny()).add(tmp_path / "nowhere")
+    assert not (tmp_path / "none").exists()
