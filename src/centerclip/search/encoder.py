@@ -31,14 +31,14 @@ class Encoder:
     def __init__(self, settings: IndexSettings, model: "CenterCLIP | None" = None) -> None:
         self.settings = settings
         self._model = model
-        self._lock = threading.Lock()
+        self._lock, self._words_lock = threading.Lock(), threading.Lock()
         self._words: Words | None = None if model is not None else _shortcut(settings)
 
     def text(self, sentence: str) -> Floats:
         """A sentence."""
         words = self._words
         if words is not None:
-            with self._lock:
+            with self._words_lock:  # not the model's: a sentence need not wait until that is open
                 return words(sentence)
         return self.texts([sentence])[0]
 
