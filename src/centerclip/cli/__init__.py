@@ -6,7 +6,7 @@ import typer
 
 from .. import __version__
 from ..errors import CenterClipError
-from . import bench, collection, data, demo, doctor, evaluate, features, index, search, show, train
+from . import bench, collection, data, demo, doctor, evaluate, features, index, search, serve, show, train
 
 app = typer.Typer(
     name="centerclip",
@@ -19,6 +19,7 @@ app.command()(index.index)
 app.command()(search.search)
 app.command()(collection.status)
 app.command()(collection.remove)
+app.command()(serve.serve)
 app.command()(show.show)
 app.command()(demo.demo)
 app.command()(doctor.doctor)

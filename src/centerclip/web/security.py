@@ -1,0 +1,124 @@
+"""Who may ask, from where, and what browsers are told about the answers."""
+
+import hashlib
+import hmac
+import ipaddress
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .problems import Problem
+from .settings import ServeSettings
+
+COOKIE = "centerclip"
+# What a page needs before it has the token; none of it is private.
+OPEN = {"/api/v1/health", "/api/v1/login"}
+CHANGING = {"POST", "PUT", "PATCH", "DELETE"}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; media-src 'self' blob:; "
+    "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+}
+
+
+def is_token(given: str, expected: str) -> bool:
+    """Compare two tokens in a time that tells nothing about them."""
+    return hmac.compare_digest(given.encode(errors="replace"), expected.encode(errors="replace"))
+
+
+def cookie_value(token: str) -> str:
+    """What a browser keeps instead of the token."""
+    return hmac.new(token.encode(errors="replace"), b"centerclip cookie", hashlib.sha256).hexdigest()
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a host name or address is this machine's own loopback."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """Refuses who may not ask, and adds security headers to every answer.
+
+    Without a token the server answers only to names of this machine: a page elsewhere could have its own name point
+    here. Requests that change something must not come from another site's page, with or without a token.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServeSettings) -> None:
+        self.app, self.settings = app, settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                if scope["path"].startswith("/api/"):
+                    headers.setdefault("api-version", "1")
+                    headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        try:
+            self.check(scope)
+        except Problem as problem:
+            await problem.response()(scope, receive, with_headers)
+        else:
+            await self.app(scope, receive, with_headers)
+
+    def check(self, scope: Scope) -> None:
+        """Raise a problem when a request must not be answered."""
+        headers, token = Headers(scope=scope), self.settings.token
+        host = headers.get("host", "")
+        name = (urlsplit(f"//{host}").hostname or "") if _well_formed(host) else ""
+        if token is None and not is_this_machine(name) and name not in self.settings.hosts:
+            raise Problem("not-allowed", "The server does not go by this name. Use the address that it printed.")
+        origin = headers.get("origin")
+        if scope["method"] in CHANGING:
+            foreign = headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+            if foreign or (origin is not None and urlsplit(origin).netloc != host):
+                raise Problem("not-allowed", "This request comes from another site's page.")
+        private = scope["path"].startswith("/api/") and scope["path"] not in OPEN
+        if token is not None and private and not self._has_token(headers, token):
+            raise Problem(
+                "token-needed",
+                "Open the address that the server printed, or send the token: Authorization: Bearer TOKEN",
+                headers={"www-authenticate": 'Bearer realm="centerclip"'},
+            )
+
+    @staticmethod
+    def _has_token(headers: Headers, token: str) -> bool:
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            return is_token(given.strip(), token)
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            return False
+        return cookie is not None and is_token(cookie.value, cookie_value(token))
+
+
+def _well_formed(host: str) -> bool:
+    try:
+        urlsplit(f"//{host}")
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,44 @@
+// The REST API: fetch, with errors that say what to do.
+
+export class Problem extends Error {
+  constructor(status, kind, title, detail) {
+    super(detail || title);
+    Object.assign(this, { status, kind, title });
+  }
+}
+
+let onReach = () => {};
+/** Call `listener(true or false)` whenever the server was reached, or was not. */
+export function watchReach(listener) { onReach = listener; }
+
+/** Ask the API. `params` become the query, without those that are empty. */
+export async function api(path, { params = {}, method = "GET", json, form, signal } = {}) {
+  const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== "" && value != null && value !== false));
+  const address = `/api/v1${path}${query.size ? `?${query}` : ""}`;
+  const headers = json ? { "content-type": "application/json" } : {};
+  let answer;
+  try {
+    answer = await fetch(address, { method, signal, headers, body: json ? JSON.stringify(json) : form });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    onReach(false);
+    throw new Problem(0, "offline", "The server does not answer", "Start it again with: centerclip serve");
+  }
+  onReach(true);
+  if (answer.ok) return answer.status === 204 ? null : answer.json();
+  const told = await answer.json().catch(() => ({}));
+  const kind = String(told.type || "").split(":").pop() || "failed";
+  throw new Problem(answer.status, kind, told.title || "Something went wrong", told.detail);
+}
+
+/** A time as 1:02:03 or 2:03. */
+export function clock(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, String(whole % 60).padStart(2, "0")];
+  return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${rest}` : `${minutes}:${rest}`;
+}
+
+/** Where a frame of a video is. */
+export function frame(id, time, width = 320) {
+  return `/api/v1/videos/${id}/frames/${Math.max(0, time).toFixed(1)}.jpg?width=${width}`;
+}

@@ -1,0 +1,97 @@
+// Hits as cards: a thumbnail, when, how well, where in the video; hovering shows the moment.
+
+import { clock, frame } from "./api.js";
+
+const HOVER = 220; // milliseconds before a preview starts: a pointer that passes by starts nothing
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+
+/** The card of a hit, or of a video (which has no score). `onOpen(hit, card)`, `onAlike(hit)`. */
+export function card(hit, onOpen, onAlike) {
+  const item = document.getElementById("card").content.firstElementChild.cloneNode(true);
+  const isHit = hit.score != null;
+  const start = hit.start ?? 0, end = hit.end ?? hit.duration;
+  const picture = item.querySelector(".picture"), image = item.querySelector("img.front"), back = item.querySelector("img.back");
+  item.dataset.video = hit.video_id;
+  item.dataset.start = start;
+  item.querySelector(".time").textContent = isHit ? `${clock(start)} – ${clock(end)}` : clock(hit.duration);
+  const score = item.querySelector(".score");
+  if (isHit) { score.textContent = hit.score.toFixed(2); score.title = "How well it matches; comparable within one search"; }
+  else score.remove();
+  item.querySelector(".title").textContent = hit.title;
+  item.querySelector(".place").textContent = isHit && hit.duplicates?.length ? `${hit.place} · and ${hit.duplicates.length} that show the same` : hit.place;
+  const where = item.querySelector(".where");
+  for (const moment of isHit ? hit.moments : []) {
+    const mark = document.createElement("i");
+    mark.style.left = `${(100 * moment.start) / hit.duration}%`;
+    mark.style.width = `${(100 * (moment.end - moment.start)) / hit.duration}%`;
+    where.append(mark);
+  }
+  if (!isHit) where.remove();
+  image.classList.add("loading");
+  image.addEventListener("load", () => image.classList.remove("loading"));
+  image.addEventListener("error", () => explain(picture, image));
+  image.src = frame(hit.video_id, isHit ? (start + end) / 2 : hit.duration / 2);
+  back.src = image.src; // the same picture, blurred, fills the sides of one that is not as wide
+  const open = item.querySelector(".open");
+  open.setAttribute("aria-label", isHit
+    ? `Play ${hit.title}, from ${clock(start)} to ${clock(end)}, match ${hit.score.toFixed(2)}`
+    : `Play ${hit.title}, ${clock(hit.duration)} long`);
+  open.addEventListener("click", () => onOpen(hit, item));
+  const alike = item.querySelector(".alike");
+  alike.setAttribute("aria-label", `More like this: ${hit.title}`);
+  alike.addEventListener("click", () => onAlike(hit));
+  preview(open, picture, hit, start, end);
+  return item;
+}
+
+async function explain(picture, image) {
+  const lost = document.createElement("span");
+  lost.className = "lost";
+  lost.textContent = "no picture";
+  const answer = await fetch(image.src).catch(() => null);
+  if (answer && !answer.ok) lost.textContent = (await answer.json().catch(() => ({}))).title || lost.textContent;
+  if (answer?.ok) { image.src = `${image.src}&again=1`; return; } // the server was busy
+  for (const part of picture.querySelectorAll("img")) part.remove();
+  picture.prepend(lost);
+}
+
+/** Play the moment, without sound, while the pointer is over a card; where it cannot be played, a few frames. */
+function preview(target, picture, hit, start, end) {
+  let timer, video, slides;
+  const stop = () => {
+    clearTimeout(timer);
+    clearInterval(slides);
+    if (video) { video.removeAttribute("src"); video.load(); video.remove(); video = null; }
+    picture.querySelector("img.slide")?.remove();
+  };
+  const show = () => {
+    video = document.createElement("video");
+    Object.assign(video, { muted: true, playsInline: true, preload: "auto", disableRemotePlayback: true });
+    video.style.opacity = 0;
+    video.addEventListener("loadedmetadata", () => { video.currentTime = start; });
+    video.addEventListener("seeked", () => { if (video) { video.style.opacity = 1; video.play().catch(() => {}); } });
+    video.addEventListener("timeupdate", () => { if (video && video.currentTime >= Math.max(end, start + 1)) video.currentTime = start; });
+    video.addEventListener("ended", () => { if (video) video.currentTime = start; });
+    video.addEventListener("error", () => { if (video) { video.remove(); video = null; slides = slideshow(picture, hit, start, end); } });
+    video.src = hit.stream;
+    picture.querySelector("img.front")?.after(video);
+  };
+  target.addEventListener("pointerenter", (event) => {
+    if (event.pointerType === "touch" || still.matches) return;
+    stop();
+    timer = setTimeout(show, HOVER);
+  });
+  target.addEventListener("pointerleave", stop);
+  target.addEventListener("click", stop);
+}
+
+function slideshow(picture, hit, start, end) {
+  const image = document.createElement("img");
+  image.className = "slide";
+  image.alt = "";
+  picture.querySelector("img.front")?.after(image);
+  let place = 0;
+  const next = () => { image.src = frame(hit.video_id, start + ((end - start) * (place++ % 4)) / 4); };
+  next();
+  return setInterval(next, 700);
+}

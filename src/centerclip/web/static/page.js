@@ -1,0 +1,386 @@
+// The page: what is asked for lives in the address, so that it can be shared and the back button works.
+
+import { api, clock, frame, watchReach } from "./api.js";
+import { card } from "./cards.js";
+import { Player } from "./player.js";
+
+const PAUSE = 280; // milliseconds without a letter before a search
+const TOP = 24, MOST = 200;
+const $ = (id) => document.getElementById(id);
+const FILTERS = ["folder", "name", "length", "after", "before", "moments", "all"];
+const empty = { q: "", query: "", like: "", at: "", folder: "", name: "", length: "", after: "", before: "", moments: "", all: "", v: "", t: "" };
+
+let state = { ...empty };
+let sample = null; // the file that was dropped: sent again when words are added
+let shown = []; // the hits on the page
+let top_ = TOP;
+let status = null;
+let running; // what stops the search that is under way
+let typing;
+
+const player = new Player({
+  onClose: () => go({ v: "", t: "" }, { push: false, search: false }),
+  onAlike: (hit, seconds) => alike(hit, seconds),
+  link: (hit, seconds) => location.origin + address({ ...state, v: hit.video_id, t: seconds.toFixed(1) }),
+});
+
+// ---- the address --------------------------------------------------------------------------------------------------
+
+function address(wanted) {
+  const query = new URLSearchParams(Object.entries(wanted).filter(([name, value]) => name in empty && value));
+  return query.size ? `/?${query}` : "/";
+}
+
+function read() {
+  const query = new URLSearchParams(location.search);
+  return Object.fromEntries(Object.keys(empty).map((name) => [name, query.get(name) ?? ""]));
+}
+
+/** Change what is asked for. */
+function go(change, { push = true, search = true } = {}) {
+  state = { ...state, ...change };
+  const target = address(state);
+  if (target !== location.pathname + location.search) history[push ? "pushState" : "replaceState"](null, "", target);
+  document.title = state.q ? `${state.q} · CenterCLIP` : "CenterCLIP";
+  if (search) find();
+}
+
+addEventListener("popstate", () => restore());
+
+function restore() {
+  const before = state;
+  state = read();
+  if (state.query !== before.query) sample = null;
+  fill();
+  find();
+}
+
+/** Put the state into the fields. */
+function fill() {
+  if ($("q").value.trim() !== state.q) $("q").value = state.q;
+  for (const name of FILTERS) {
+    if ($(name).type === "checkbox") $(name).checked = state[name] === "1"; else $(name).value = state[name];
+  }
+  const active = FILTERS.filter((name) => state[name]).length;
+  $("filter-count").hidden = !active;
+  $("filter-count").textContent = active;
+  $("sample").hidden = !(state.query || state.like || sample);
+  $("q").placeholder = $("sample").hidden ? "Say what is to be seen" : "and words, if you like";
+  if (state.like) { $("sample-name").textContent = "like this moment"; $("sample-picture").src = frame(state.like, Number(state.at || 0), 160); }
+  else if (sample) { $("sample-name").textContent = sample.name || "picture"; $("sample-picture").src = sample.picture; }
+  else if (state.query) { $("sample-name").textContent = "picture or clip"; $("sample-picture").removeAttribute("src"); }
+}
+
+// ---- searching ----------------------------------------------------------------------------------------------------
+
+function narrowing() {
+  const [min_duration, max_duration] = state.length ? state.length.split("-") : ["", ""];
+  const { folder, name, after, before } = state;
+  return { folder, name, after, before, min_duration, max_duration, moments: state.moments && "true", all: state.all && "true", top: top_ };
+}
+
+const isSearch = () => Boolean(state.q || state.query || state.like || sample);
+
+/** Search for what the state says, or list the newest videos. */
+async function find() {
+  running?.abort();
+  running = new AbortController();
+  const { signal } = running;
+  $("hits").setAttribute("aria-busy", "true");
+  try {
+    const answer = await ask(signal);
+    if (!signal.aborted) show(answer);
+  } catch (problem) {
+    if (problem.name !== "AbortError" && !signal.aborted) complain(problem);
+  } finally {
+    if (!signal.aborted) $("hits").setAttribute("aria-busy", "false");
+  }
+}
+
+async function ask(signal) {
+  if (sample && !state.query) {
+    const form = new FormData();
+    form.set("file", sample.file);
+    if (state.q) form.set("q", state.q);
+    note("Looking at it …");
+    const answer = await api("/search", { method: "POST", form, params: narrowing(), signal });
+    if (!signal.aborted) go({ query: answer.query }, { search: false });
+    return answer;
+  }
+  if (state.query) return api("/search", { params: { query: state.query, ...narrowing() }, signal });
+  if (state.like) return api(`/videos/${state.like}/similar`, { params: { start: state.at, top: top_ }, signal });
+  if (state.q) return api("/search", { params: { q: state.q, ...narrowing() }, signal });
+  const list = await api("/videos", { params: { sort: "added", limit: top_, name: state.name, folder: state.folder }, signal });
+  return { hits: list.videos, total: list.total, list: true };
+}
+
+function show(answer) {
+  player.close(false);
+  shown = answer.hits;
+  $("hits").replaceChildren(...shown.map((hit) => card(hit, play, alike)));
+  $("more").hidden = shown.length < top_ || top_ >= MOST;
+  $("heading").textContent = answer.list ? "Videos" : "Hits";
+  if (answer.list) describeList(answer);
+  else if (!shown.length) note("Nothing found.", "No video passes the filters.", "empty");
+  else if (!answer.convincing) note("Nothing convincing found.", " A sentence about something else finds as much here. The nearest:", "weak");
+  else note(state.like ? "Looks like it, best first." : "", `${shown.length}${$("more").hidden ? "" : " best"} ${state.moments ? "moments" : "videos"} in ${(1000 * answer.seconds).toFixed(0)} ms`);
+  reopen();
+}
+
+function describeList(answer) {
+  if (answer.total) return note("Newest", ` of ${answer.total.toLocaleString("en")} videos. Type what is to be seen, or drop a picture.`);
+  if (state.name || state.folder) return note("Nothing found.", "No video passes the filters.", "empty");
+  if (status?.indexing.running) return note("Indexing has begun.", "Videos appear here as they are ready.", "empty");
+  const how = status?.can_add_folders ? "Add a folder with the button below, or in a terminal: " : "In a terminal: ";
+  return note("There are no videos yet.", how, "empty", "centerclip index ~/Videos");
+}
+
+function note(strong, text = "", kind = "", code = "") {
+  const parts = [Object.assign(document.createElement("strong"), { textContent: strong }), ` ${text}`.replace("  ", " ")];
+  if (code) parts.push(Object.assign(document.createElement("code"), { textContent: code }));
+  $("note").className = kind;
+  $("note").replaceChildren(...parts);
+}
+
+function complain(problem) {
+  if (problem.kind === "token-needed") { askToken(); return; }
+  if (problem.kind === "no-index") { shown = []; $("hits").replaceChildren(); describeList({ total: 0 }); return; }
+  if (problem.kind === "unknown-query") { sample = null; go({ query: "" }, { push: false, search: false }); fill(); }
+  if (problem.kind === "offline") return; // the bar says it, and what was found stays
+  if (problem.status === 413 || problem.status === 415 || problem.status === 422) { sample = null; fill(); }
+  shown = [];
+  $("hits").replaceChildren();
+  note(`${problem.title}.`, problem.message, "empty");
+}
+
+// ---- playing ------------------------------------------------------------------------------------------------------
+
+function play(hit, item, { at = hit.start ?? 0, focus = true } = {}) {
+  if (player.hit === hit && player.element) { player.close(); return; }
+  go({ v: hit.video_id, t: at.toFixed(1) }, { search: false });
+  const query = state.query ? { query: state.query } : { q: state.q };
+  player.open(hit, item, { at, query, focus });
+}
+
+/** Open the video that the address names: among the hits, or by itself above them. */
+async function reopen() {
+  if (!state.v) return;
+  const at = Number(state.t || 0);
+  const same = (item) => item.dataset.video === state.v;
+  const items = [...$("hits").children].filter(same);
+  const item = items.find((one) => Math.abs(one.dataset.start - at) < 0.2) ?? items[0];
+  if (item) { play(shown[[...$("hits").children].indexOf(item)], item, { at, focus: false }); return; }
+  try {
+    const video = await api(`/videos/${state.v}`);
+    play({ ...video, score: null }, null, { at, focus: false });
+  } catch (problem) {
+    note(`${problem.title}.`, problem.message, "weak");
+  }
+}
+
+function alike(hit, seconds = hit.start) {
+  sample = null;
+  top_ = TOP;
+  $("q").value = "";
+  go({ ...empty, like: hit.video_id, at: seconds == null ? "" : seconds.toFixed(1) });
+  fill();
+  scrollTo({ top: 0 });
+}
+
+// ---- the box, the filters, pictures -------------------------------------------------------------------------------
+
+$("q").addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(() => say({ push: false }), PAUSE);
+});
+$("search").addEventListener("submit", (event) => { event.preventDefault(); say({ push: true }); });
+
+function say({ push }) {
+  clearTimeout(typing);
+  const q = $("q").value.trim();
+  if (q === state.q && !push) return;
+  top_ = TOP;
+  // Words beside a picture are a new query, so the picture is sent again; beside "more like this" they replace it.
+  go({ q, v: "", t: "", like: "", at: "", query: sample ? "" : q ? "" : state.query }, { push: push || !state.q });
+  fill();
+}
+
+for (const name of FILTERS) {
+  $(name).addEventListener(name === "name" ? "input" : "change", () => {
+    clearTimeout(typing);
+    const value = $(name).type === "checkbox" ? ($(name).checked ? "1" : "") : $(name).value.trim();
+    typing = setTimeout(() => { top_ = TOP; go({ [name]: value, v: "", t: "" }, { push: false }); fill(); }, name === "name" ? PAUSE : 0);
+  });
+}
+$("clear-filters").addEventListener("click", () => { go(Object.fromEntries(FILTERS.map((name) => [name, ""]))); fill(); });
+$("toggle-filters").addEventListener("click", () => {
+  const open = $("filters").hidden;
+  $("filters").hidden = !open;
+  $("toggle-filters").setAttribute("aria-expanded", String(open));
+  if (open) { loadFolders(); $("folder").focus(); }
+});
+
+async function loadFolders() {
+  const { folders } = await api("/folders").catch(() => ({ folders: [] }));
+  const options = folders.map((folder) => new Option(`${folder.name} (${folder.videos})`, folder.id));
+  $("folder").replaceChildren(new Option("all", ""), ...options);
+  $("folder").value = state.folder;
+}
+
+$("pick").addEventListener("click", () => $("file").click());
+$("file").addEventListener("change", () => { if ($("file").files[0]) take($("file").files[0]); $("file").value = ""; });
+$("sample-remove").addEventListener("click", () => { sample = null; go({ query: "", like: "", at: "", v: "", t: "" }); fill(); $("q").focus(); });
+
+async function take(file) {
+  const limits = status?.limits;
+  if (limits && file.size > limits.bytes) {
+    note("This file is too large.", `${Math.round(limits.bytes / 2 ** 20)} MB are the limit; cut a clip out of it.`, "weak");
+    return;
+  }
+  if (!/^(image|video)\//.test(file.type) && file.type) {
+    note("Neither a picture nor a clip.", "Drop a picture or a short video clip.", "weak");
+    return;
+  }
+  sample = { file, name: file.name, picture: file.type.startsWith("image/") ? URL.createObjectURL(file) : "/static/icon.svg" };
+  top_ = TOP;
+  go({ ...empty, q: state.q, ...Object.fromEntries(FILTERS.map((name) => [name, state[name]])) }, { push: false, search: false });
+  fill();
+  find();
+}
+
+let inside = 0;
+const carries = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
+addEventListener("dragenter", (event) => { if (carries(event)) { inside += 1; $("drop").hidden = false; } });
+addEventListener("dragleave", (event) => { if (carries(event) && --inside <= 0) { inside = 0; $("drop").hidden = true; } });
+addEventListener("dragover", (event) => { if (carries(event)) event.preventDefault(); });
+addEventListener("drop", (event) => {
+  if (!carries(event)) return;
+  event.preventDefault();
+  inside = 0;
+  $("drop").hidden = true;
+  if (event.dataTransfer.files[0]) take(event.dataTransfer.files[0]);
+});
+addEventListener("paste", (event) => {
+  const file = event.clipboardData?.files[0];
+  if (file) { event.preventDefault(); take(file); }
+});
+$("more").firstElementChild.addEventListener("click", () => { top_ = Math.min(MOST, top_ * 2); find(); });
+
+// ---- keys ---------------------------------------------------------------------------------------------------------
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const field = event.target.closest("input, select, textarea");
+  const cards = [...document.querySelectorAll("#hits .open")];
+  if (event.key === "Escape") {
+    if (player.element) player.close();
+    else if (field?.id === "q" && field.value) { field.value = ""; say({ push: true }); }
+    else if (document.activeElement !== $("q")) $("q").focus();
+  } else if (event.key === "/" && !field) { event.preventDefault(); $("q").focus(); $("q").select(); }
+  else if (event.key === "ArrowDown" && field?.id === "q" && cards.length) { event.preventDefault(); cards[0].focus(); }
+  else if (event.key === "?" && !field) $("keys-dialog").showModal();
+  else if (event.key === "m" && !field && (player.hit || event.target.matches(".open"))) {
+    if (player.hit) alike(player.hit, player.position);
+    else alike(shown[cards.indexOf(event.target)]);
+  } else if (event.target.matches?.(".open")) moveFocus(event, cards);
+});
+
+function moveFocus(event, cards) {
+  const here = cards.indexOf(event.target), box = event.target.getBoundingClientRect();
+  const beside = (step) => cards[here + step];
+  const row = (down) => {
+    const others = cards.map((one) => [one, one.getBoundingClientRect()]).filter(([, other]) => (down ? other.top > box.top + 4 : other.top < box.top - 4));
+    const near = others.sort(([, a], [, b]) => Math.abs(a.top - box.top) - Math.abs(b.top - box.top) || Math.abs(a.left - box.left) - Math.abs(b.left - box.left));
+    return near[0]?.[0];
+  };
+  const target = { ArrowLeft: () => beside(-1), ArrowRight: () => beside(1), ArrowDown: () => row(true), ArrowUp: () => row(false) ?? $("q") }[event.key]?.();
+  if (target) { event.preventDefault(); target.focus(); }
+}
+
+$("show-keys").addEventListener("click", () => $("keys-dialog").showModal());
+addEventListener("scroll", () => document.body.classList.toggle("scrolled", scrollY > 8), { passive: true });
+
+// ---- the server: figures, indexing, token, folders ----------------------------------------------------------------
+
+let beat;
+async function look() {
+  clearTimeout(beat);
+  const before = status;
+  try {
+    status = await api("/status");
+    showStatus(before);
+  } catch (problem) {
+    if (problem.kind === "token-needed") { askToken(); return; }
+  }
+  const quick = status?.indexing.running || !$("offline").hidden || (status && !status.ready);
+  beat = setTimeout(look, document.hidden ? 15000 : quick ? 1000 : 5000);
+}
+
+function showStatus(before) {
+  const { indexing } = status;
+  $("figures").textContent = status.index
+    ? `${status.videos.toLocaleString("en")} videos · ${status.hours < 1 ? `${Math.round(status.hours * 60)} minutes` : `${status.hours.toFixed(1)} hours`} · ${status.model} ${status.clustering === "none" ? "" : status.clustering}${status.unreadable ? ` · ${status.unreadable} not readable` : ""}`
+    : "no index yet";
+  $("add-folder").hidden = !status.can_add_folders;
+  $("indexing").hidden = !indexing.running && !indexing.error;
+  $("indexing-progress").hidden = !indexing.running;
+  if (indexing.error && !indexing.running) $("indexing-text").textContent = `Indexing stopped: ${indexing.error}`;
+  else if (indexing.total) {
+    const left = ((indexing.total - indexing.finished) * indexing.seconds) / Math.max(1, indexing.finished);
+    $("indexing-text").textContent = `Indexing: ${indexing.finished.toLocaleString("en")} of ${indexing.total.toLocaleString("en")} files${indexing.finished ? `, about ${clock(left)} left` : ""}`;
+    Object.assign($("indexing-progress"), { max: indexing.total, value: indexing.finished });
+  } else {
+    $("indexing-text").textContent = "Indexing …";
+    $("indexing-progress").removeAttribute("value");
+  }
+  const grown = before && before.videos !== status.videos;
+  if ((grown || (before && before.index !== status.index)) && !player.element && (!isSearch() || !shown.length)) find();
+  if (!before && !shown.length && !isSearch() && !status.videos) describeList({ total: 0 });
+}
+
+let wasGone = false;
+watchReach((reached) => {
+  $("offline").hidden = reached;
+  if (reached && wasGone && !player.element) find();
+  wasGone = !reached;
+  if (!reached) { clearTimeout(beat); beat = setTimeout(look, 1500); }
+});
+
+function askToken() { if (!$("token-dialog").open) $("token-dialog").showModal(); }
+$("token-dialog").addEventListener("cancel", (event) => event.preventDefault());
+$("token-dialog").querySelector("form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  try {
+    await api("/login", { method: "POST", json: { token: $("token").value } });
+    $("token-dialog").close();
+    look();
+    find();
+  } catch (problem) { $("token-wrong").textContent = problem.message; }
+});
+
+$("add-folder").addEventListener("click", () => { $("folder-wrong").textContent = ""; $("folder-dialog").showModal(); });
+$("folder-cancel").addEventListener("click", () => $("folder-dialog").close());
+$("look-again").addEventListener("click", () => addFolder(null));
+$("folder-dialog").querySelector("form").addEventListener("submit", (event) => { event.preventDefault(); addFolder($("folder-path").value.trim() || "."); });
+async function addFolder(path) {
+  try {
+    await api("/folders", { method: "POST", json: { path } });
+    $("folder-dialog").close();
+    look();
+  } catch (problem) { $("folder-wrong").textContent = problem.message; }
+}
+
+async function begin() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (token) {
+    history.replaceState(null, "", location.pathname + location.search); // it shall not be shared with a link
+    await api("/login", { method: "POST", json: { token } }).catch(() => {});
+  }
+  state = read();
+  fill();
+  if (FILTERS.some((name) => state[name])) await loadFolders();
+  look();
+  find();
+}
+
+begin();

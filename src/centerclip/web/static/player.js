@@ -1,0 +1,159 @@
+// The player, in place among the hits: the file itself, or pieces that the server converts when a browser cannot play it.
+
+import { api, clock } from "./api.js";
+import { Strip } from "./strip.js";
+
+export class Player {
+  /** `actions`: onClose(), onAlike(hit, seconds), link(hit, seconds) -> address. */
+  constructor(actions) {
+    this.actions = actions;
+    this.hit = null;
+  }
+
+  /** Show a hit below its card and play it from `at` seconds. `query` is what segments are compared with. */
+  async open(hit, item, { at, query = {}, focus = true }) {
+    this.close(false);
+    this.hit = hit;
+    const element = document.getElementById("stage").content.firstElementChild.cloneNode(true);
+    const find = (name) => element.querySelector(name);
+    Object.assign(this, { element, item, video: find("video"), message: find(".message"), offset: 0, piece: null, wanted: at, pieces: false });
+    find("h2").textContent = hit.title;
+    find(".place").textContent = hit.place;
+    this.strip = new Strip(find(".strip"), (seconds) => this.seek(seconds));
+    for (const moment of hit.moments ?? []) {
+      const chip = Object.assign(document.createElement("button"), { type: "button", className: "chip" });
+      chip.textContent = `${clock(moment.start)} – ${clock(moment.end)}`;
+      chip.title = `Match ${moment.score.toFixed(2)}`;
+      chip.addEventListener("click", () => { this.seek(moment.start); this.play(); });
+      find(".moments").append(chip);
+    }
+    find(".close").addEventListener("click", () => this.close());
+    find(".more-alike").addEventListener("click", () => this.actions.onAlike(hit, this.position));
+    find(".copy").addEventListener("click", (event) => this.copy(event.currentTarget));
+    this.listen();
+    item?.classList.add("playing");
+    if (item) item.after(element); else document.getElementById("hits").prepend(element);
+    this.start(hit.stream);
+    element.scrollIntoView({ block: "nearest", behavior: "smooth" });
+    if (focus) this.video.focus({ preventScroll: true });
+    await this.describe(query);
+  }
+
+  /** Fetch the segments and what is known about the file. */
+  async describe(query) {
+    const { hit, element } = this;
+    let detail;
+    try {
+      detail = await api(`/videos/${hit.video_id}`, { params: query });
+    } catch (problem) {
+      if (this.element === element) this.say(`${problem.title}.\n${problem.message}`);
+      return;
+    }
+    if (this.element !== element) return; // another one was opened meanwhile
+    this.duration = detail.duration;
+    this.pieceSeconds = detail.piece_seconds;
+    this.strip.show(detail.spans, detail.duration, Boolean(query.q || query.query));
+    const facts = [clock(detail.duration), `${detail.width} × ${detail.height}`, detail.codec, detail.copies.length && `copies: ${detail.copies.join(", ")}`,
+      hit.duplicates?.length && `shows the same: ${hit.duplicates.join(", ")}`, detail.note];
+    element.querySelector(".notes").textContent = facts.filter(Boolean).join(" · ");
+    const trouble = {
+      missing: "The file is gone.\nIs a disk missing? Put it back, or index its folder again: centerclip index",
+      changed: "The file has changed since it was indexed.\nIndex it again: centerclip index",
+      unreadable: "The file cannot be read any more.\nCheck that it plays in a video player.",
+    }[detail.file];
+    if (trouble) this.say(trouble);
+    else if (!detail.playable && !this.pieces && this.video.readyState < 2) this.convert(this.wanted);
+  }
+
+  listen() {
+    const { video } = this;
+    video.addEventListener("loadedmetadata", () => { video.currentTime = Math.max(0, this.wanted - this.offset); });
+    video.addEventListener("canplay", () => this.say(""));
+    video.addEventListener("timeupdate", () => this.moved());
+    video.addEventListener("seeking", () => this.moved());
+    video.addEventListener("ended", () => {
+      const next = this.offset + this.pieceSeconds;
+      if (this.pieces && next < this.duration) this.convert(next);
+    });
+    video.addEventListener("error", () => this.failed());
+  }
+
+  start(source) {
+    this.video.src = source;
+    this.play();
+  }
+
+  play() { this.video.play().catch(() => {}); } // a browser may want a click first
+
+  get position() { return this.offset + (this.video.readyState ? this.video.currentTime : Math.max(0, this.wanted - this.offset)); }
+
+  moved() {
+    this.strip.move(this.position);
+    const piece = Math.floor(this.offset / (this.pieceSeconds || 1)) + 1;
+    // Have the next piece ready before this one ends.
+    if (this.pieces && this.ahead !== piece && this.video.currentTime > this.pieceSeconds / 3 && piece * this.pieceSeconds < this.duration) {
+      this.ahead = piece;
+      fetch(`${this.hit.stream}?as=mp4&piece=${piece}`, { headers: { range: "bytes=0-0" } }).catch(() => {});
+    }
+  }
+
+  seek(seconds) {
+    this.wanted = seconds;
+    const inside = seconds >= this.offset && seconds < this.offset + this.pieceSeconds;
+    if (this.pieces && !inside) { this.convert(seconds); return; }
+    if (this.video.readyState) this.video.currentTime = seconds - this.offset;
+    this.strip.move(seconds);
+  }
+
+  /** Play the converted piece that holds a time. */
+  convert(seconds) {
+    const length = this.pieceSeconds || 30, piece = Math.floor(seconds / length);
+    Object.assign(this, { pieces: true, pieceSeconds: length, piece, offset: piece * length, wanted: seconds });
+    this.say("This browser cannot play the file as it is.\nConverting the next half minute …", true);
+    this.start(`${this.hit.stream}?as=mp4&piece=${piece}`);
+  }
+
+  async failed() {
+    if (!this.element || !this.video.getAttribute("src")) return;
+    const source = this.video.currentSrc || this.video.src, { element } = this;
+    const answer = await fetch(source, { headers: { range: "bytes=0-0" } }).catch(() => null);
+    if (this.element !== element) return;
+    if (!answer) this.say("The server does not answer.\nStart it again with: centerclip serve");
+    else if (!answer.ok) {
+      const told = await answer.json().catch(() => ({}));
+      this.say(`${told.title || "The video cannot be played"}.\n${told.detail || ""}`);
+    } else if (!this.pieces) this.convert(this.wanted);
+    else this.say("This browser plays neither the file nor its converted form.\nOpen it in a video player.");
+  }
+
+  say(text, veil = false) {
+    this.message.hidden = !text;
+    this.message.classList.toggle("veil", veil);
+    this.message.textContent = text;
+  }
+
+  async copy(button) {
+    const label = button.querySelector("span"), address = this.actions.link(this.hit, this.position);
+    try {
+      await navigator.clipboard.writeText(address);
+      label.textContent = "Copied";
+    } catch {
+      prompt("The link:", address); // clipboards are closed to pages that come without HTTPS from elsewhere
+    }
+    setTimeout(() => { label.textContent = "Copy link"; }, 1600);
+  }
+
+  /** Close; `told` tells the page. */
+  close(told = true) {
+    if (!this.element) return;
+    const { item, element, video } = this;
+    this.element = this.hit = null;
+    video.removeAttribute("src");
+    video.load();
+    const inside = element.contains(document.activeElement);
+    element.remove();
+    item?.classList.remove("playing");
+    if (inside && told) item?.querySelector(".open").focus();
+    if (told) this.actions.onClose();
+  }
+}
