@@ -72,8 +72,7 @@ def test_killed_at_any_moment_what_was_done_is_there_and_the_next_run_goes_on(
         assert len(index.search("a dog", top=100, collapse=False)) == len(there)
         done = len(there)
     assert done < COUNT
-    process, pipe = start(tmp_path / "index", videos, model)
-    assert outcome(process, pipe) == COUNT - done
+    assert VideoIndex(tmp_path / "index").add(videos).added == COUNT - done
     assert titles(VideoIndex(tmp_path / "index")) == [f"{number:02}" for number in range(COUNT)]
 
 

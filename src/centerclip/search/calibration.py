@@ -1,4 +1,9 @@
-"""Whether a hit is worth showing: compared with what sentences about other things find in the same collection."""
+"""Whether a hit is worth showing: compared with what sentences about other things find in the same collection.
+
+A score alone says little: some segments score high with every sentence, some models score everything high. So the mean
+of many unrelated sentences is taken off the query, and what is left finds something convincing when its best hit beats
+those of most of these sentences. Some of them do fit the collection, so that "most" need not be nearly all.
+"""
 
 import os
 from pathlib import Path
@@ -7,29 +12,31 @@ import numpy as np
 
 from .background import SENTENCES
 from .encoder import Encoder
-from .engine import spread_of
 from .store import Floats, View
 
 CALIBRATION = "calibration.npz"
-CONVINCING = 0.5
+CONVINCING = 0.6  # share of the unrelated sentences, or of the collection's own segments, that a query has to beat
+NEIGHBOURS = 64  # segments that are compared with the rest of the collection
 
 
 class Calibration:
-    """What unrelated sentences find in a collection.
+    """What unrelated queries find in a collection.
 
     Attributes:
-        vectors: ``[B, D]`` of the sentences; empty before the first run of the indexer.
-        standing: ``[B]`` how far the best hit of each stands out.
+        vectors: ``[B, D]`` of unrelated sentences; empty before the first run of the indexer.
+        words: ``[B]`` the best score of each, less what any sentence scores.
+        pictures: ``[P]`` how alike segments are to the nearest one of another video.
     """
 
     def __init__(self, folder: Path, width: int) -> None:
         self.path = folder / CALIBRATION
         self.vectors: Floats = np.zeros((0, width), np.float32)
-        self.standing: Floats = np.zeros(0, np.float32)
+        self.words: Floats = np.zeros(0, np.float32)
+        self.pictures: Floats = np.zeros(0, np.float32)
         try:
             with np.load(self.path) as saved:
                 if saved["vectors"].shape[1:] == (width,):
-                    self.vectors, self.standing = saved["vectors"], saved["standing"]
+                    self.vectors, self.words, self.pictures = saved["vectors"], saved["words"], saved["pictures"]
         except (OSError, ValueError, KeyError):
             pass  # not made yet, or damaged: the next run of the indexer makes it again
 
@@ -39,21 +46,44 @@ class Calibration:
             self.vectors = encoder.texts(list(SENTENCES))
 
     def measure(self, view: View) -> None:
-        """Look at what the sentences find now, and keep it."""
-        self.standing = np.array([stands_out(view, vector) for vector in self.vectors], np.float32)
+        """Look at what unrelated queries find now, and keep it."""
+        self.words = np.array([self._stands_out(view, vector) for vector in self.vectors], np.float32)
+        sample = view.sample(NEIGHBOURS)[:NEIGHBOURS]
+        self.pictures = np.array([_nearest_other(view, vector) for vector in sample], np.float32)
         partial = self.path.with_name(f".{CALIBRATION}.{os.getpid()}.npz")
-        np.savez(partial, vectors=self.vectors, standing=self.standing)
+        np.savez(partial, vectors=self.vectors, words=self.words, pictures=self.pictures)
         partial.replace(self.path)
 
-    def confidence(self, view: View, query: Floats) -> float:
-        """Share of the sentences whose best hit stands out less than that of ``query`` ``[D]``."""
-        if not len(self.standing):
-            return 1.0
-        return float((self.standing < stands_out(view, query)).mean())
+    def confidence(self, view: View, query: Floats, *, words: bool | None = None) -> float:
+        """How many unrelated queries a query ``[D]`` beats, 0 to 1.
+
+        Args:
+            view: the collection.
+            query: a sentence, or a picture or clip: those are compared with how alike the collection's own videos are.
+            words: whether it is a sentence; by default what it looks like.
+        """
+        if words is None:
+            words = self._looks_like_words(view, query)
+        others = self.words if words else self.pictures
+        if not len(others) or not view.count():
+            return 0.0
+        found = self._stands_out(view, query) if words else float(view.search(query, 1).scores[0])
+        return float((others <= found).mean())
+
+    def _looks_like_words(self, view: View, query: Floats) -> bool:
+        """Sentences and pictures lie apart in a joint space: which of the two middles is nearer?"""
+        if not len(self.vectors) or not view.count():
+            return True
+        middles = (rows.mean(axis=0) for rows in (self.vectors, view.sample(NEIGHBOURS)))
+        words, pictures = (float(query @ middle) / max(float(np.linalg.norm(middle)), 1e-12) for middle in middles)
+        return words >= pictures
+
+    def _stands_out(self, view: View, query: Floats) -> float:
+        best = view.search(query - self.vectors.mean(axis=0), 1).scores
+        return float(best[0]) if len(best) else 0.0
 
 
-def stands_out(view: View, query: Floats) -> float:
-    """How many spreads the best segment lies above the mean of all."""
-    best = view.search(query, 1).scores
-    spread = spread_of(view, query)
-    return (float(best[0]) - spread.mean) / spread.deviation if len(best) else 0.0
+def _nearest_other(view: View, vector: Floats) -> float:
+    """The best score of a segment's vector in another video than its own; -1 when there is none near."""
+    hits = view.search(vector, 256)
+    return next((float(s) for v, s in zip(hits.videos, hits.scores, strict=True) if v != hits.videos[0]), -1.0)

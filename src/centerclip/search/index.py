@@ -192,7 +192,9 @@ class VideoIndex:
             collapse=collapse,
             min_score=min_score,
         )
-        confidence = index.calibration.confidence(catalogue.view, query) if found else 0.0
+        # Of a mixture, or a vector that was made earlier, only its place in the space tells what it is.
+        words = None if vector is not None or (text and (image or video)) else text is not None
+        confidence = index.calibration.confidence(catalogue.view, query, words=words) if found else 0.0
         hits = [_hit(catalogue, entry, filters) for entry in found]
         return Results(hits, confidence >= CONVINCING, confidence, time.perf_counter() - began)
 

@@ -46,7 +46,8 @@ class Results:
     Attributes:
         hits: the hits.
         convincing: False when the best hit is no better than what a sentence about something else finds here.
-        confidence: 0 to 1: the share of unrelated sentences whose best hit stands out less than this query's.
+        confidence: 0 to 1: the share of unrelated sentences whose best hit stands out less than this query's; for
+            pictures and clips, the share of the collection's own segments that are less like any other video.
         seconds: what the search took, without opening the index and the model.
     """
 

@@ -1,0 +1,89 @@
+"""An honest "nothing convincing found"."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from centerclip.search.background import SENTENCES
+from centerclip.search.calibration import CONVINCING, Calibration
+from centerclip.search.memory import MemoryStore
+from centerclip.search.store import Floats, Segments, Video
+
+WIDTH = 64
+
+
+def unit(vectors: Floats) -> Floats:
+    return (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def world() -> tuple[MemoryStore, Calibration, Floats, Floats]:
+    """Topics as directions; segments and sentences are a topic, a little of everything, and noise.
+
+    Returns the store (topics 0 to 39), its calibration with sentences about all 80 topics, and sentences about topics
+    that are there and that are not.
+    """
+    random = np.random.default_rng(0)
+    topics = unit(random.normal(size=(80, WIDTH)))
+    common = unit(random.normal(size=WIDTH))
+
+    def about(numbers: Floats, noise: float) -> Floats:
+        return unit(topics[numbers] + common + noise * unit(random.normal(size=(len(numbers), WIDTH))))
+
+    store = MemoryStore(WIDTH)
+    for topic in range(40):
+        times = np.arange(4, dtype=np.float32)
+        store.add([(Video(str(topic), 4, 1, 1, 0), Segments(times, times + 1, about(np.full(4, topic), 0.8)))], [])
+    calibration = Calibration(Path("/not/there"), WIDTH)
+    calibration.vectors = about(random.integers(0, 80, len(SENTENCES)), 0.8)
+    return store, calibration, about(np.arange(40), 0.8), about(np.arange(40, 80), 0.8)
+
+
+def test_what_is_there_convinces_and_what_is_not_does_not(
+    world: tuple[MemoryStore, Calibration, Floats, Floats], tmp_path: Path
+) -> None:
+    store, calibration, there, absent = world
+    calibration.path = tmp_path / "calibration.npz"
+    calibration.measure(store.view())
+    again = Calibration(tmp_path, WIDTH)  # it is kept
+    shares = [
+        np.mean([again.confidence(store.view(), query, words=True) >= CONVINCING for query in queries])
+        for queries in (there, absent)
+    ]
+    assert shares[0] >= 0.75
+    assert shares[1] <= 0.2
+
+
+def test_a_picture_convinces_when_it_is_as_near_as_the_videos_are_to_each_other(
+    world: tuple[MemoryStore, Calibration, Floats, Floats], tmp_path: Path
+) -> None:
+    store, calibration, _, _ = world
+    calibration.path = tmp_path / "calibration.npz"
+    calibration.measure(store.view())
+    segment = store.view().segments("3").vectors[0]
+    assert calibration.confidence(store.view(), segment, words=False) == 1
+    assert calibration.confidence(store.view(), -segment, words=False) == 0
+
+
+def test_what_kind_of_query_it_is_shows_in_its_place(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    gap = 2 * unit(random.normal(size=WIDTH))
+    store, calibration = MemoryStore(WIDTH), Calibration(tmp_path, WIDTH)
+    pictures, calibration.vectors = (unit(unit(random.normal(size=(50, WIDTH))) + side) for side in (gap, -gap))
+    times = np.arange(50, dtype=np.float32)
+    store.add([(Video("a", 50, 1, 1, 0), Segments(times, times + 1, pictures))], [])
+    calibration.measure(store.view())
+    for query, words in ((pictures[3], False), (calibration.vectors[3], True)):
+        assert calibration.confidence(store.view(), query) == calibration.confidence(store.view(), query, words=words)
+
+
+def test_without_calibration_or_videos_nothing_is_claimed(tmp_path: Path) -> None:
+    empty = Calibration(tmp_path, WIDTH)
+    assert empty.confidence(MemoryStore(WIDTH).view(), np.ones(WIDTH, np.float32), words=True) == 0
+    (tmp_path / "calibration.npz").write_bytes(b"damaged")
+    assert len(Calibration(tmp_path, WIDTH).words) == 0
+
+
+def test_the_sentences_are_many_and_differ() -> None:
+    assert len(set(SENTENCES)) == len(SENTENCES) >= 100
