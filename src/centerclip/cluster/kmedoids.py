@@ -134,6 +134,13 @@ def _assign(rows: Tensor, offset: Tensor, ids: Tensor) -> Tensor:
     return assignment.scatter_(1, ids, torch.arange(k, device=ids.device).expand(batch, k))
 
 
+def nearest_centres(distances: Tensor, ids: Tensor) -> Tensor:
+    """distances ``[B, N, N]``, ids ``[B, K]`` -> the nearest centre ``[B, N]``; a centre belongs to itself."""
+    batch, count, _ = distances.shape
+    offset = torch.arange(batch, device=distances.device)[:, None] * count
+    return _assign(distances.view(batch * count, count), offset, ids)
+
+
 def _summed_within(rows: Tensor, assignment: Tensor, which: Tensor) -> Tensor:
     """The summed distance ``[M]`` of each token in ``which [M]`` to the members of its own cluster."""
     count = rows.shape[1]

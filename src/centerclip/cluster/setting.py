@@ -9,6 +9,10 @@ stages are written one after the other, the method in front, its options in brac
     spectral[sigma=median]:B6-3,49 with an option
     B4-6,49 B8-3,49                twice
     pooling:B6-4,49  sampling:B6-4,49  token-shift  temporal-shift
+
+Beyond the paper, with the same number of tokens: ``means`` (the mean of each k-medoids++ cluster, which later
+attention weighs by its size), ``tome`` (bipartite soft matching), ``dpcknn`` (density peaks), ``kkz`` (farthest
+points), ``attention`` (what [CLASS] looks at) and ``random``.
 """
 
 import re
@@ -18,7 +22,8 @@ from typing import Any
 
 from .errors import SettingError
 
-STAGED = ("kmedoids", "spectral", "pooling", "sampling")
+MERGING = ("means", "tome")  # a token kept is the mean of its cluster
+STAGED = ("kmedoids", "spectral", "pooling", "sampling", *MERGING, "dpcknn", "kkz", "attention", "random")
 UNSTAGED = ("none", "token-shift", "temporal-shift")
 ALIASES = {"k-medoids": "kmedoids", "k-medoids++": "kmedoids", "kmedoids++": "kmedoids"}
 EXAMPLE = 'such as "B6-4,49", "spectral:B6-3,49", "B4-6,49 B8-3,49", "token-shift" or "none"'
@@ -38,6 +43,16 @@ OPTIONS: dict[str, dict[str, tuple[str, ...] | type]] = {
         "normalise": bool,
         "iterations": int,
     },
+    "means": {
+        "metric": ("euclidean", "cosine"),
+        "normalise": bool,
+        "centre": ("medoid", "nearest-to-mean"),
+        "iterations": int,
+        "proportional": bool,
+    },
+    "tome": {"proportional": bool},
+    "dpcknn": {"neighbours": int},
+    "kkz": {"metric": ("euclidean", "cosine"), "normalise": bool},
 }
 
 
@@ -88,6 +103,11 @@ class Setting:
         head = self.method + (f"[{options}]" if options else "")
         stages = " ".join(str(stage) for stage in self.stages)
         return stages if head == "kmedoids" else f"{head}:{stages}"
+
+    @property
+    def proportional(self) -> bool:
+        """Whether later attention weighs a token by the number of tokens it stands for."""
+        return self.method in MERGING and bool(self.options.get("proportional", True))
 
     def segments(self, frames: int) -> int:
         """How many vectors a video of ``frames`` frames gets: one a segment, or one a frame."""

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from ..cluster import Setting, Stage, pooling, temporal_shift, token_shift
+from ..cluster import Setting, Stage, pooling, size_bias, temporal_shift, token_shift
 from ..cluster.centers import Chooser, follow_places, keep_centers, patch_places
+from ..cluster.setting import MERGING
+from .attention import bias_keys, watch_scores
 from .errors import ModelError
 
 NORMS = (("layer_norm1", "layer_norm2"), ("norm1", "norm2"), ("layernorm_before", "layernorm_after"))
@@ -43,13 +46,22 @@ class Attachment:
         setting.check(blocks=len(self.blocks), frames=frames, patches=self.patches)
         self._recorded: list[Step] | None = None
         self._handles: list[Any] = []
+        # Of the pass that is running, for the blocks after a stage. Gradient checkpointing runs blocks again and finds
+        # them here, so each backward pass must come before the next forward pass.
+        self._scores: Tensor | None = None  # [V*sequences, L]: attention that patches got
+        self._sizes: dict[Stage, Tensor] = {}  # [V*S, K]: tokens in each cluster
+        self._biases: dict[Stage, Tensor] = {}  # [V*S, prefix + K]: added to the scores of keys, up to the next stage
         if setting.method in ("token-shift", "temporal-shift"):
             self._attach_shift()
         sequences = frames
         for stage in setting.stages:
-            hook = self._reduce(stage, sequences)
-            self._handles.append(self.blocks[stage.block - 1].register_forward_hook(hook))
+            block = self.blocks[stage.block - 1]
+            if setting.method == "attention":
+                self._handles += watch_scores(block, self.prefix, self._keep_scores)
+            self._handles.append(block.register_forward_hook(self._reduce(stage, sequences)))
             sequences = stage.segments
+        if setting.proportional:
+            self._attach_biases(vision_model)
 
     def remove(self) -> None:
         """Take the hooks off again."""
@@ -73,28 +85,51 @@ class Attachment:
             if self.setting.method == "pooling":
                 reduced = pooling(hidden, frames=sequences, segments=stage.segments)
             else:
-                reduced, ids, assignment = keep_centers(
+                number = self.setting.stages.index(stage)
+                earlier = self.setting.stages[number - 1] if number else None
+                reduced, ids, assignment, sizes = keep_centers(
                     hidden,
                     frames=sequences,
                     segments=stage.segments,
                     k=stage.k,
                     method=self.chooser or self.setting.method,
                     options=None if self.chooser else self.setting.options,
+                    merge=self.setting.method in MERGING,
                     prefix=self.prefix,
+                    scores=self._scores,
+                    sizes=self._sizes.get(earlier) if earlier else None,
                     training=block.training,
                 )
+                self._scores = None
+                if sizes is not None:
+                    self._sizes[stage] = sizes
+                    self._biases[stage] = size_bias(sizes, self.frames / stage.segments, self.prefix)
                 if self._recorded is not None:
                     length = hidden.shape[1] - self.prefix
-                    first = stage is self.setting.stages[0]
                     before = (
                         patch_places(len(hidden), self.frames, length, None, hidden.device)
-                        if first
+                        if earlier is None
                         else self._recorded[-1].places
                     )
                     self._recorded.append(Step(stage, ids, follow_places(before, ids), assignment))
             return (reduced, *output[1:]) if isinstance(output, tuple) else reduced
 
         return hook
+
+    def _keep_scores(self, scores: Tensor) -> None:
+        self._scores = scores
+
+    def _attach_biases(self, vision_model: nn.Module) -> None:
+        """Blocks after a stage, up to the next, weigh its clusters by their sizes."""
+        ends = [stage.block for stage in self.setting.stages[1:]] + [len(self.blocks)]
+        try:
+            for stage, end in zip(self.setting.stages, ends, strict=True):
+                bias = partial(self._biases.__getitem__, stage)
+                last = end == len(self.blocks)
+                self._handles += bias_keys(vision_model, list(self.blocks[stage.block : end]), bias, pooling=last)
+        except ModelError:
+            self.remove()
+            raise
 
     def _attach_shift(self) -> None:
         """Shift what goes into attention (and, for token shift, the MLP); the residual path stays unshifted."""

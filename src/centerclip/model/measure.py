@@ -194,8 +194,9 @@ def _clustered(model: Any, pixels: Tensor, setting: Setting, inside: list[float]
 def _for_free(model: Any, pixels: Tensor, setting: Setting) -> Callable[[], float]:
     """Runs with ids that cost nothing: the limit that the remaining arithmetic sets."""
 
-    def given(tokens: Tensor, k: int) -> Tensor:
-        return torch.arange(k, device=tokens.device).expand(len(tokens), k)
+    def given(tokens: Tensor, k: int) -> Clusters:
+        order = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
+        return Clusters(order[:, :k], order % k)
 
     def run() -> float:
         with attached(model, setting, len(pixels), given):
