@@ -67,7 +67,7 @@ def weights(folder):
 
 def last_state(folder):
     state = load_checkpoint(folder)
-    return state["model"], state["optimizer"]["state"]
+    return {"model": state["model"], "optimizer": state["optimizer"]["state"]}
 
 
 def same(one, other):
