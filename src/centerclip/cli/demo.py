@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from ..search import Hit
 
 QUERIES = (
-    "a rocket flies up",
-    "a whale jumps at night",
-    "a dog in the snow",
-    "first a guitar, then a robot",
-    "something to eat falls into the sea",
+    "a frog rises in the desert",
+    "a sunflower at night",
+    "a helicopter chases a rocket in the snow",
+    "a penguin falls down",
+    "a banana disappears",
     "a tax declaration",
 )
 BEST = 3  # hits of a query

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -31,7 +32,7 @@ class MomentScore:
 
 
 def score_moments(
-    model: CenterCLIP, benchmark: Benchmark, root: str, *, on_progress: OnProgress | None = None
+    model: CenterCLIP, benchmark: Benchmark, root: str | Path, *, on_progress: OnProgress | None = None
 ) -> MomentScore:
     """Ask for every event of the videos with two or more, and look whether the best segment of its video overlaps it.
 
