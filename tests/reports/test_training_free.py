@@ -1,0 +1,50 @@
+"""Settings tried on a model that was trained without them."""
+
+import pytest
+import torch
+
+from centerclip.cluster import Setting
+from centerclip.reports.training_free import encode_with_each, kept_share, run_settings
+from tests.evaluation.made_up import coloured
+from tests.model import tiny
+
+SETTINGS = ["none", "B2-4,10", "means:B2-2,12", "tome:B3-3,8", "attention:B2-4,10", "token-shift", "pooling:B2-4,16"]
+
+
+def test_sharing_blocks_changes_nothing():
+    model = tiny.center_clip()
+    rgb, mask = tiny.videos(), torch.ones(2, 12, dtype=torch.bool)
+    found = dict(encode_with_each(model, rgb, mask, SETTINGS))
+    for setting in SETTINGS:
+        with torch.no_grad():
+            alone, real = tiny.center_clip(setting).video_features(rgb, mask)
+        assert torch.allclose(found[setting][0], alone, atol=1e-5), setting
+        assert torch.equal(found[setting][1], real)
+    assert not any("forward" in vars(block) for block in model.attachment.blocks)
+
+
+def test_results_are_kept_and_compared_with_none(tmp_path):
+    benchmark = coloured(tmp_path / "clips")
+    model = tiny.center_clip("B2-2,5", frames=4)
+    seen = []
+    trials = run_settings(
+        model, benchmark, ["means:B2-2,5"], tmp_path / "runs", on_progress=lambda *at: seen.append(at)
+    )
+    assert [trial.setting for trial in trials] == ["none", "means:B2-2,5"]
+    assert seen[-1] == (9, 9)
+    assert str(model.clustering) == "B2-2,5"
+    assert trials[0].against_none.difference["t2v"]["R1"] == 0
+    assert trials[1].tokens == pytest.approx(10 / 64)
+    again = run_settings(model, benchmark, ["means:B2-2,5"], tmp_path / "runs", on_progress=lambda *at: seen.clear())
+    assert seen  # nothing was encoded again
+    assert again[1].result.metrics == trials[1].result.metrics
+    with torch.no_grad():
+        model.backbone.visual_projection.weight.add_(1)  # another model: another place
+    assert len(run_settings(model, benchmark, [], tmp_path / "runs")) == 1
+    assert len(list((tmp_path / "runs").iterdir())) == 3
+
+
+def test_kept_share():
+    assert kept_share(Setting.parse("B6-4,128"), 12, 256) == pytest.approx(1 / 6)
+    assert kept_share(Setting.parse("B4-6,49 B8-3,49"), 12, 49) == pytest.approx(1 / 4)
+    assert kept_share(Setting.parse("token-shift"), 12, 49) == 1
