@@ -2,7 +2,9 @@
 
 import csv
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ from centerclip.evaluation import evaluate, retrieval_metrics
 from tests.data.made_up import clip, text
 from tests.evaluation.made_up import coloured
 from tests.model import tiny
+
+GUIDE = Path(__file__).parents[2] / "docs" / "evaluation.md"
 
 
 def run(*arguments: object) -> Result:
@@ -50,10 +54,20 @@ def test_a_benchmark_goes_out_and_ranks_the_same_in_numpy(place: Path, tmp_path:
     assert [row["caption"] for row in rows(tmp_path / "texts.csv")] == list(benchmark.captions)
     expected = evaluate(CenterCLIP.from_pretrained(place / "model"), benchmark, workers=0)
     assert retrieval_metrics(similarity, owners) == expected.metrics
+    check_the_guide(tmp_path, similarity)
     with safe_open(tmp_path / "videos.safetensors", framework="np") as file:
         about = file.metadata()
     assert (about["clustering"], about["frames"], about["rule"]) == ("B2-2,5", "4", "mean")
     assert benchmark.fingerprint in about["data"]
+
+
+def check_the_guide(folder: Path, similarity: np.ndarray) -> None:
+    """The example in the guide runs on what was written, and finds a real segment."""
+    (block,) = re.findall(r"```python\n(import csv\n.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(block.replace("OUT/", f"{folder.as_posix()}/"), names)
+    assert np.allclose(names["similarity"], similarity, atol=1e-6)
+    assert names["lines"][names["row"], names["segment"]]["path"]
 
 
 def test_files_go_out_with_the_times_of_their_segments_and_bad_ones_are_named(place: Path, tmp_path: Path) -> None:

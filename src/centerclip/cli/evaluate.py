@@ -83,8 +83,7 @@ def evaluate(
         return
     if model is None or benchmark is None or root is None:
         raise typer.BadParameter("name a MODEL, a BENCHMARK and --root DIR, or two results with --compare A B.")
-    split = split or "test"
-    check_names(benchmark, split, clustering)
+    split = check_names(benchmark, split or "test", clustering)
     from ..data import load
     from ..distributed import processes
     from ..evaluation import evaluate as run
@@ -117,19 +116,20 @@ def evaluate(
             typer.echo(f"Saved with every query in {output}.")
 
 
-def check_names(benchmark: str, split: str, clustering: str | None) -> None:
-    """Wrong names are wrong usage, and are said before anything is opened."""
+def check_names(benchmark: str, split: str, clustering: str | None) -> str:
+    """The split by its usual name. Wrong names are wrong usage, and are said before anything is opened."""
     from ..cluster import Setting
     from ..data.load import format_of, split_names
     from ..errors import CenterClipError
 
     try:
         format_of(benchmark)
-        split_names(split)
+        parts = split_names(split)
         if clustering is not None:
             Setting.parse(clustering)
     except CenterClipError as error:
         raise typer.BadParameter(str(error)) from error
+    return "+".join(parts)
 
 
 def open_model(

@@ -51,7 +51,7 @@ def features(
     """
     if root is not None and len(sources) != 1:
         raise typer.BadParameter("--root goes with the name of one benchmark; leave it out to name files and folders.")
-    check_names(sources[0] if root else "folder", split, clustering)
+    split = check_names(sources[0] if root else "folder", split, clustering)
     from ..evaluation import encode_benchmark
     from ..evaluation.features import save_features, spans_of
 

@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 
 from .errors import EvaluationError
-from .ranking import Ranks, dual_softmax, rank
+from .ranking import ROWS, Ranks, dual_softmax, rank
 
 # Norms up to sqrt(2) at 2^-26 a step: every product is a whole number of 2^-52, and so is every sum of them. By
 # Cauchy and Schwarz no sum reaches 2, so float64 with its 53 bits adds them without error, in any order.
 STEP_BITS = 26
-PAIRS = 1024  # pairs compared at a time
 
 
 class ExactScores:
@@ -44,7 +43,7 @@ class ExactScores:
         """float64 ``[C]``: every caption with its own video."""
         parts = [
             _rounded(texts, self._text_step).mul_(_rounded(self.videos[videos], self._video_step)).sum(1)
-            for texts, videos in zip(self.texts.split(PAIRS), video_of_caption.split(PAIRS), strict=True)
+            for texts, videos in zip(self.texts.split(ROWS), video_of_caption.split(ROWS), strict=True)
         ]
         return torch.cat(parts)
 
@@ -104,7 +103,7 @@ def _step(vectors: Tensor, what: str) -> float:
     """The distance of the grid's points for these vectors."""
     if not len(vectors):
         return 1.0
-    norms = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64)
+    norms = torch.cat([part.double().norm(dim=1) for part in vectors.split(ROWS)])
     (wrong,) = torch.where(~torch.isfinite(norms))
     if len(wrong):
         raise EvaluationError(f"the vector of {what} {int(wrong[0])} holds NaN or infinity; ranks need numbers.")
