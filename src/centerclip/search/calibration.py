@@ -12,10 +12,12 @@ import numpy as np
 
 from .background import SENTENCES
 from .encoder import Encoder
+from .engine import Ranked, rank
 from .store import Floats, View
 
 CALIBRATION = "calibration.npz"
 CONVINCING = 0.6  # share of the unrelated sentences, or of the collection's own segments, that a query has to beat
+LOOKED_AT = 10  # hits of a query that are judged
 NEIGHBOURS = 64  # segments that are compared with the rest of the collection
 
 
@@ -47,28 +49,33 @@ class Calibration:
 
     def measure(self, view: View) -> None:
         """Look at what unrelated queries find now, and keep it."""
-        self.words = np.array([self._stands_out(view, vector) for vector in self.vectors], np.float32)
+        self.words = np.array([self._stands_out(v, rank(view, v, LOOKED_AT)) for v in self.vectors], np.float32)
         sample = view.sample(NEIGHBOURS)[:NEIGHBOURS]
         self.pictures = np.array([_nearest_other(view, vector) for vector in sample], np.float32)
         partial = self.path.with_name(f".{CALIBRATION}.{os.getpid()}.npz")
         np.savez(partial, vectors=self.vectors, words=self.words, pictures=self.pictures)
         partial.replace(self.path)
 
-    def confidence(self, view: View, query: Floats, *, words: bool | None = None) -> float:
-        """How many unrelated queries a query ``[D]`` beats, 0 to 1.
+    def confidence(self, view: View, query: Floats, found: list[Ranked], *, words: bool | None = None) -> float:
+        """How many unrelated queries a query ``[D]`` beats with what it found, 0 to 1.
 
         Args:
             view: the collection.
             query: a sentence, or a picture or clip: those are compared with how alike the collection's own videos are.
+            found: the best ``LOOKED_AT`` videos, or more.
             words: whether it is a sentence; by default what it looks like.
         """
         if words is None:
             words = self._looks_like_words(view, query)
         others = self.words if words else self.pictures
-        if not len(others) or not view.count():
+        if not len(others) or not found:
             return 0.0
-        found = self._stands_out(view, query) if words else float(view.search(query, 1).scores[0])
-        return float((others <= found).mean())
+        return float((others <= (self._stands_out(query, found) if words else found[0].score)).mean())
+
+    def _stands_out(self, query: Floats, found: list[Ranked]) -> float:
+        """The best score of what was found, less what any sentence scores there."""
+        rest = query - self.vectors.mean(axis=0)
+        return max((float(entry.vector @ rest) for entry in found[:LOOKED_AT]), default=0.0)
 
     def _looks_like_words(self, view: View, query: Floats) -> bool:
         """Sentences and pictures lie apart in a joint space: which of the two middles is nearer?"""
@@ -77,10 +84,6 @@ class Calibration:
         middles = (rows.mean(axis=0) for rows in (self.vectors, view.sample(NEIGHBOURS)))
         words, pictures = (float(query @ middle) / max(float(np.linalg.norm(middle)), 1e-12) for middle in middles)
         return words >= pictures
-
-    def _stands_out(self, view: View, query: Floats) -> float:
-        best = view.search(query - self.vectors.mean(axis=0), 1).scores
-        return float(best[0]) if len(best) else 0.0
 
 
 def _nearest_other(view: View, vector: Floats) -> float:

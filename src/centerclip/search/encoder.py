@@ -48,6 +48,10 @@ class Encoder:
         with self._lock:
             return np.asarray(model.encode_text(sentences).float().cpu().numpy())
 
+    def can_do_better(self) -> bool:
+        """Whether the model is open and there is no short cut for sentences yet."""
+        return self._model is not None and _shortcut(self.settings) is None
+
     def image(self, path: str | Path) -> Floats:
         """A picture file: a video of one frame."""
         import torch

@@ -8,7 +8,7 @@ import numpy as np
 from .store import Floats, Segments, View
 
 FIRST_LOOK = 256  # segments asked for at first; more when they are of too few videos
-SAMPLE = 4096  # segments that show how the scores of a query spread
+SAMPLE = 2048  # segments that show how the scores of a query spread
 MERGE = 0.75  # neighbours within so many spreads of a peak belong to its moment
 FURTHER = 1.5  # another moment of a video is shown when it comes within so many spreads of the best
 MOMENTS = 5  # most moments of a video
@@ -125,7 +125,7 @@ def moments_of(segments: Segments, scores: Floats, deviation: float) -> tuple[Mo
 
 def _candidates(view: View, query: Floats, top: int, among: Collection[str] | None) -> Iterator[tuple[list[str], bool]]:
     """Videos with the best segments, more and more of them: (videos, whether these are all)."""
-    segments, videos = max(FIRST_LOOK, 8 * top), 4 * top
+    segments, videos = max(FIRST_LOOK, 8 * top), 2 * top
     while True:
         hits = view.search(query, segments, among=among)
         found = list(dict.fromkeys(hits.videos))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .calibration import CALIBRATION, CONVINCING
+from .calibration import CALIBRATION, CONVINCING, LOOKED_AT
 from .catalogue import Catalogue, Filters, When, seconds_of
 from .disk import room
 from .encoder import Encoder, files_for_words, open_model, settings_of
@@ -111,8 +111,9 @@ class VideoIndex:
             roots = given or [Path(root) for root in index.settings.roots]
             if not roots:
                 raise SearchError("there is nothing to index yet: name a folder with videos")
-            model = index.encoder.model()
-            report = update(index, model, roots, retry=retry, decoders=decoders, on_progress=on_progress)
+            report = update(index, roots, retry=retry, decoders=decoders, on_progress=on_progress)
+            if index.encoder.can_do_better():
+                self._write(index, replace(index.settings, files=files_for_words(index.encoder.model())))
         report.seconds = time.monotonic() - began
         return report
 
@@ -186,7 +187,7 @@ class VideoIndex:
         found = rank(
             catalogue.view,
             query,
-            top,
+            max(top, LOOKED_AT),
             among=catalogue.among(filters),
             by_moment=moments,
             collapse=collapse,
@@ -194,8 +195,8 @@ class VideoIndex:
         )
         # Of a mixture, or a vector that was made earlier, only its place in the space tells what it is.
         words = None if vector is not None or (text and (image or video)) else text is not None
-        confidence = index.calibration.confidence(catalogue.view, query, words=words) if found else 0.0
-        hits = [_hit(catalogue, entry, filters) for entry in found]
+        confidence = index.calibration.confidence(catalogue.view, query, found, words=words)
+        hits = [_hit(catalogue, entry, filters) for entry in found[:top]]
         return Results(hits, confidence >= CONVINCING, confidence, time.perf_counter() - began)
 
     def similar(self, video_id: str, start: float | None = None, *, top: int = 10) -> Results:
@@ -333,8 +334,7 @@ class VideoIndex:
         else:
             settings, index = self._make(read_settings(self.folder) if known else None)
         merged = list(dict.fromkeys([*earlier, *map(str, roots)]))
-        files = files_for_words(index.encoder.model())
-        return self._write(index, replace(settings, roots=merged, files=files))
+        return self._write(index, replace(settings, roots=merged))
 
     def _make(self, earlier: IndexSettings | None) -> tuple[IndexSettings, OpenIndex]:
         """Make an empty index, with the settings of the one that was there where none are given."""

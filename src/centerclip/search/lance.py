@@ -74,8 +74,6 @@ class LanceStore:
     def tidy(self, trials: Floats) -> None:
         """Merge small files, and write the snapshot that searches start from."""
         with self._lock, database(self.folder, "written"):
-            for name in (VIDEOS, FILES):
-                self._table(name)
             if load_snapshot(self.folder, self._state()) is None:
                 self._compact()
                 view, token = self.view(), self._state()

@@ -15,7 +15,7 @@ from .store import Floats
 WORTH_IT = 250_000  # segments; below, the product with all of them takes no longer
 FEW = 100_000  # rows that a filter leaves; so many are all looked at
 RECALL = 0.97  # of the best TOP segments, aimed at on the trial queries; 0.95 is what the documentation promises
-TOP = 100
+TOP = 32
 TRIALS = 64
 ROUNDS = 8  # of k-means; more moves few centres and finds no more
 SAMPLES_A_LIST = 48  # rows that k-means looks at

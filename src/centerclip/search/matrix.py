@@ -116,7 +116,8 @@ class Matrix:
     files: Mapping[str, File]
     blocks: Sequence[Block]
     gone: frozenset[str] = frozenset()
-    _alive: dict[int, NDArray[np.bool_] | None] = field(default_factory=dict, compare=False)
+    _alive: dict[int, NDArray[np.bool_] | None] = field(default_factory=dict)
+    _samples: dict[int, Floats] = field(default_factory=dict)  # every search looks at one
 
     def count(self) -> int:
         """How many segments there are."""
@@ -152,6 +153,11 @@ class Matrix:
 
     def sample(self, count: int) -> Floats:
         """Vectors of about ``count`` rows, evenly spread."""
+        if count not in self._samples:
+            self._samples[count] = self._take_sample(count)
+        return self._samples[count]
+
+    def _take_sample(self, count: int) -> Floats:
         step = max(1, sum(len(block) for block in self.blocks) // max(count, 1))
         parts = [block.vectors[::step] for block in self.blocks]
         return np.concatenate(parts) if parts else np.zeros((0, self.width), np.float32)

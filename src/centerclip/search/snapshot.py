@@ -123,7 +123,11 @@ def _centres(matrix: Matrix, count: int) -> Floats:
 
 
 def _rows(matrix: Matrix) -> Floats:
-    return matrix.blocks[0].vectors if len(matrix.blocks) == 1 else matrix.sample(2**40)
+    return (
+        matrix.blocks[0].vectors
+        if len(matrix.blocks) == 1
+        else np.concatenate([block.vectors for block in matrix.blocks])
+    )
 
 
 def _order(

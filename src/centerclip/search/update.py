@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .indexer import Indexer, Progress
 from .opened import OpenIndex
@@ -11,13 +10,9 @@ from .results import IndexReport
 from .store import Store
 from .walk import Walk, is_below
 
-if TYPE_CHECKING:
-    from ..model import CenterCLIP
-
 
 def update(
     index: OpenIndex,
-    model: "CenterCLIP",
     roots: list[Path],
     *,
     retry: bool,
@@ -27,7 +22,8 @@ def update(
     """Encode what is new or changed below the roots and drop what is gone. The caller holds the lock."""
     report = IndexReport()
     walk = Walk([root for root in roots if root.exists()], skip=index.folder)
-    known = index.store.view().files
+    before = index.store.view()
+    known = before.files
     todo, seen = [], set()
     for path in walk:
         seen.add(str(path))
@@ -46,9 +42,13 @@ def update(
             report.unchanged += 1
     report.failed |= {folder: f"unreadable: {reason}" for folder, reason in walk.unreadable.items()}
     index.calibration.encode(index.encoder)
-    if todo:
+    if todo:  # the model is not even opened when nothing is new
         indexer = Indexer(
-            index.store, model, index.windows, decoders=decoders or default_decoders(), on_progress=on_progress
+            index.store,
+            index.encoder.model(),
+            index.windows,
+            decoders=decoders or default_decoders(),
+            on_progress=on_progress,
         )
         outcome = indexer.run(todo)
         report.added, report.recognised = outcome.added, outcome.recognised
@@ -56,7 +56,8 @@ def update(
         report.failed |= outcome.failed
     _drop_missing(index.store, roots, seen, walk.unreadable, report)
     index.store.tidy(index.calibration.vectors)
-    index.calibration.measure(index.store.view())
+    if index.store.view().videos is not before.videos or not len(index.calibration.words):
+        index.calibration.measure(index.store.view())
     return report
 
 
