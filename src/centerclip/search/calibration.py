@@ -56,17 +56,14 @@ class Calibration:
         np.savez(partial, vectors=self.vectors, words=self.words, pictures=self.pictures)
         partial.replace(self.path)
 
-    def confidence(self, view: View, query: Floats, found: list[Ranked], *, words: bool | None = None) -> float:
+    def confidence(self, query: Floats, found: list[Ranked], *, words: bool = True) -> float:
         """How many unrelated queries a query ``[D]`` beats with what it found, 0 to 1.
 
         Args:
-            view: the collection.
             query: a sentence, or a picture or clip: those are compared with how alike the collection's own videos are.
             found: the best ``LOOKED_AT`` videos, or more.
-            words: whether it is a sentence; by default what it looks like.
+            words: whether there is a sentence in it.
         """
-        if words is None:
-            words = self._looks_like_words(view, query)
         others = self.words if words else self.pictures
         if not len(others) or not found:
             return 0.0
@@ -76,14 +73,6 @@ class Calibration:
         """The best score of what was found, less what any sentence scores there."""
         rest = query - self.vectors.mean(axis=0)
         return max((float(entry.vector @ rest) for entry in found[:LOOKED_AT]), default=0.0)
-
-    def _looks_like_words(self, view: View, query: Floats) -> bool:
-        """Sentences and pictures lie apart in a joint space: which of the two middles is nearer?"""
-        if not len(self.vectors) or not view.count():
-            return True
-        middles = (rows.mean(axis=0) for rows in (self.vectors, view.sample(NEIGHBOURS)))
-        words, pictures = (float(query @ middle) / max(float(np.linalg.norm(middle)), 1e-12) for middle in middles)
-        return words >= pictures
 
 
 def _nearest_other(view: View, vector: Floats) -> float:

@@ -153,6 +153,7 @@ class VideoIndex:
         min_score: float | None = None,
         collapse: bool = True,
         vector: Floats | None = None,
+        words: bool = True,
     ) -> Results:
         """Find videos by a sentence, a picture, a clip, or all that are given: each counts the same.
 
@@ -171,6 +172,7 @@ class VideoIndex:
             min_score: leave out hits below.
             collapse: leave out videos that show the same as a better hit, and name them there.
             vector: ``[D]`` of norm 1 from :meth:`encode`, instead of what it was made from.
+            words: whether there is a sentence in ``vector``; else it is judged as a picture.
         """
         filters = Filters(
             None if folder is None else str(_absolute(folder)),
@@ -193,9 +195,8 @@ class VideoIndex:
             collapse=collapse,
             min_score=min_score,
         )
-        # Of a mixture, or a vector that was made earlier, only its place in the space tells what it is.
-        words = None if vector is not None or (text and (image or video)) else text is not None
-        confidence = index.calibration.confidence(catalogue.view, query, found, words=words)
+        with_words = text is not None or (vector is not None and words)
+        confidence = index.calibration.confidence(query, found, words=with_words)
         hits = [_hit(catalogue, entry, filters) for entry in found[:top]]
         return Results(hits, confidence >= CONVINCING, confidence, time.perf_counter() - began)
 
