@@ -12,6 +12,8 @@ import torch
 from centerclip.data import Benchmark, Clip, DataError, UnreadableVideoError, WorkerDiedError
 from centerclip.data.items import Batch
 from centerclip.data.loader import Loader
+from centerclip.model.preprocess import Preprocess
+from centerclip.video import read_frames
 from tests.data.made_up import clip, text
 
 CAPTIONS = {"a": ("a0", "a1", "a2"), "b": ("b0",), "c": ("c0", "c1"), "d": ("d0", "d1"), "e": ("e0", "e1", "e2")}
@@ -151,3 +153,11 @@ def test_drawings_are_decoded_once_and_come_in_turn(benchmark, monkeypatch):
     assert len(reads) == 10
     assert all(torch.equal(first[video], third[video]) for video in first)
     assert any(not torch.equal(first[video], second[video]) for video in first)
+
+
+def test_a_model_that_sees_the_whole_picture_gets_it_squashed(benchmark):
+    squash = Preprocess(size=32, crop=False).to_square
+    batch = next(iter(Loader(benchmark, training=False, batch_size=5, frames=2, size=32, squash=squash).epoch()))
+    whole = read_frames(benchmark.videos[3].path, 2).rgb
+    assert torch.equal(batch["rgb"][3], squash(whole))
+    assert batch["rgb"].shape == (5, 2, 32, 32, 3)

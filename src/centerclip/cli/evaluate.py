@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     import torch
     from rich.table import Table
 
+    from ..data import Benchmark
     from ..evaluation import Comparison, Evaluation
+    from ..evaluation.moments import MomentScore
     from ..model import CenterCLIP
 
 HEADINGS = {"R1": "R@1", "R5": "R@5", "R10": "R@10", "MdR": "MdR", "MnR": "MnR"}
@@ -66,6 +68,9 @@ def evaluate(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for evaluation.json and queries.csv.")
     ] = None,
+    moments: Annotated[
+        bool, typer.Option("--moments", help="Also score moments, by the event times of a MiniVTT folder.")
+    ] = False,
     compare: Annotated[
         tuple[Path, Path] | None,
         typer.Option(metavar="A B", help="Print two results side by side: folders of --output, or training runs."),
@@ -108,12 +113,26 @@ def evaluate(
         if not group.main:
             return
         saved = {"saved": str(result.save(output))} if output else {}
+        found = _moments(opened, data, root, quiet=as_json) if moments else None
         if as_json:
-            typer.echo(json.dumps(result.to_json() | saved, indent=2))
+            more = {"moments": asdict(found) | {"accuracy": found.accuracy}} if found else {}
+            typer.echo(json.dumps(result.to_json() | saved | more, indent=2))
             return
         print_results([result])
+        if found:
+            typer.echo(
+                f"Moments: {found.accuracy:.1f} % of {found.asked:,} sentences about one event of a video with several "
+                f"find a segment of it that overlaps the event ({found.chance:.1f} % by chance)."
+            )
         if saved:
             typer.echo(f"Saved with every query in {output}.")
+
+
+def _moments(opened: "CenterCLIP", data: "Benchmark", root: Path, *, quiet: bool) -> "MomentScore":
+    from ..evaluation.moments import score_moments
+
+    with bars(quiet=quiet) as on_progress:
+        return score_moments(opened, data, root, on_progress=on_progress)
 
 
 def check_names(benchmark: str, split: str, clustering: str | None) -> str:

@@ -1,5 +1,6 @@
 """One item of a batch: the frames of a video, cropped, and a caption. Runs in the loader's worker processes."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
@@ -14,6 +15,7 @@ from .benchmark import Benchmark, Clip
 from .processes import usable_cores
 
 Kind = Literal["videos", "pairs"]
+Squash = Callable[[Tensor], Tensor]
 
 
 class Batch(TypedDict):
@@ -66,13 +68,22 @@ class VideoItems(Dataset[Item | Failure]):
         seed: seed of the run; None takes bin centres and, of ``videos``, the first caption.
         draws: 0 draws new frames each epoch; else each video shows this many drawings of its frames in turn, each
             decoded once and then kept in memory.
+        squash: makes squares of frames ``[T, H, W, 3]`` in another way than cutting out the middle.
     """
 
     def __init__(
-        self, benchmark: Benchmark, *, frames: int, size: int, kind: Kind, seed: int | None, draws: int = 0
+        self,
+        benchmark: Benchmark,
+        *,
+        frames: int,
+        size: int,
+        kind: Kind,
+        seed: int | None,
+        draws: int = 0,
+        squash: Squash | None = None,
     ) -> None:
         self.benchmark, self.frames, self.size, self.kind, self.seed = benchmark, frames, size, kind, seed
-        self.draws = draws
+        self.draws, self.squash = draws, squash
         self._kept: dict[tuple[int, str], Frames] = {}
 
     def __len__(self) -> int:
@@ -102,7 +113,7 @@ class VideoItems(Dataset[Item | Failure]):
             return list(threads.map(self.__getitem__, keys))
 
     def _frames(self, clip: Clip, epoch: int, index: int) -> Frames:
-        """The frames of a clip, cropped."""
+        """The frames of a clip, as squares."""
         # Pairs of the same video would all show the same frames of it, so they draw by the pair.
         drawn_by = clip.id if self.kind == "videos" or self.draws else f"{clip.id}\0{index}"
         draw_of = epoch % self.draws if self.draws else epoch
@@ -110,8 +121,8 @@ class VideoItems(Dataset[Item | Failure]):
         if key in self._kept:
             return self._kept[key]
         random = None if self.seed is None else (self.seed, draw_of, drawn_by)
-        frames = read_frames(clip.path, self.frames, random=random, short_side=self.size)
-        frames = replace(frames, rgb=centre_crop(frames.rgb, self.size))
+        frames = read_frames(clip.path, self.frames, random=random, short_side=None if self.squash else self.size)
+        frames = replace(frames, rgb=self.squash(frames.rgb) if self.squash else centre_crop(frames.rgb, self.size))
         if self.draws:
             self._kept[key] = replace(frames, rgb=frames.rgb.clone())  # not a view of the whole picture
         return frames

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from .batches import EpochBatches
 from .benchmark import Benchmark
 from .errors import DataError, UnreadableVideoError, WorkerDiedError
-from .items import Batch, Failure, Kind, VideoItems
+from .items import Batch, Failure, Kind, Squash, VideoItems
 from .processes import usable_cores
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,8 @@ class Loader:
         items: ``videos``, an epoch shows each video once with one of its captions; ``pairs``, with each of them.
         draws: 0 draws new frames each epoch; else a video shows this many drawings in turn, decoded once and kept in
             memory of this process, without workers.
+        squash: ``[T, H, W, 3] -> [T, size, size, 3]`` for models that see the whole picture; the middle is cut out by
+            default.
         seed: seed of the run.
         rank: this process, of ``world``.
         world: number of processes that share an epoch.
@@ -55,6 +57,7 @@ class Loader:
         size: int = 224,
         items: Kind = "videos",
         draws: int = 0,
+        squash: Squash | None = None,
         seed: int = 42,
         rank: int = 0,
         world: int = 1,
@@ -66,7 +69,13 @@ class Loader:
         self.benchmark, self.on_error = benchmark, on_error
         self.failures: dict[str, str] = {}
         self._items = VideoItems(
-            benchmark, frames=frames, size=size, kind=items, seed=seed if training else None, draws=draws
+            benchmark,
+            frames=frames,
+            size=size,
+            kind=items,
+            seed=seed if training else None,
+            draws=draws,
+            squash=squash,
         )
         self._batches = EpochBatches(
             len(self._items), batch_size, seed=seed, shuffle=training, drop_last=training, rank=rank, world=world

@@ -134,6 +134,7 @@ def _encode_videos(
             batch_size=size,
             frames=model.frames,
             size=model.preprocess.short_side or model.preprocess.size,
+            squash=None if model.preprocess.crop else model.preprocess.to_square,
             workers=min(crew, -(-len(mine) // size)),
             on_error="skip",
         )

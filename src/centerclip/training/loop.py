@@ -109,6 +109,7 @@ def train(
         batch_size=settings.batch_size // group.world,
         frames=recipe.model.frames,
         size=model.preprocess.short_side or model.preprocess.size,
+        squash=None if model.preprocess.crop else model.preprocess.to_square,
         items=recipe.data.items,
         draws=recipe.data.draws,
         seed=settings.seed,
