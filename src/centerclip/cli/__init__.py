@@ -6,7 +6,7 @@ import typer
 
 from .. import __version__
 from ..errors import CenterClipError
-from . import bench, collection, data, demo, doctor, evaluate, features, index, search, serve, show, train
+from . import bench, collection, data, demo, doctor, evaluate, features, index, report, search, serve, show, train
 
 app = typer.Typer(
     name="centerclip",
@@ -28,6 +28,7 @@ app.command()(evaluate.evaluate)
 app.command()(features.features)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
+app.add_typer(report.app, name="report")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,128 @@
+"""From a row of a report to the recipe that is run: the paper's own, or the same scaled to a laptop."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..cluster import Setting, Stage
+from ..training.folder import recipes_folder
+from ..training.recipe import Recipe, read_recipe
+from .catalogue import Report, Row
+
+SMALL = "minivtt/comparison"
+FULL_BLOCKS, FULL_PATCHES, FULL_FRAMES = 12, 49, 12  # of ViT-B/32 and the short-video benchmarks
+SMALL_BLOCKS, SMALL_PATCHES, SMALL_FRAMES = 6, 36, 12
+LONG_FRAMES = 60  # of ActivityNet
+QUICK = ("train.epochs=1",)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A row with the recipe that is run for it."""
+
+    row: Row
+    recipe: Recipe
+
+    @property
+    def setting(self) -> Setting:
+        """The clustering that is run."""
+        return Setting.parse(self.recipe.model.clustering)
+
+    @property
+    def x(self) -> int:
+        """Where the row stands on the axis of its figure."""
+        stage = self.setting.stages[0]
+        return {"block B": stage.block, "clusters K": stage.k, "segments S": stage.segments}[self.row.axis]
+
+    @property
+    def title(self) -> str:
+        """The row's name, with what was run where that differs."""
+        ran = self.recipe.model.clustering
+        return self.row.label if ran in self.row.label.replace("k-medoids++, ", "") else f"{self.row.label}: {ran}"
+
+
+def make_plans(
+    report: Report,
+    *,
+    small: bool,
+    quick: bool = False,
+    start: str | None = None,
+    select_on: str | None = None,
+    training: bool = True,
+) -> list[Plan]:
+    """The runs of a report, in its order.
+
+    Args:
+        report: a table or curves.
+        small: on MiniVTT with the small model: blocks, patches and frames in proportion. Rows that come to the same
+            run are kept once; rows of a larger tower are left out.
+        quick: one epoch.
+        start: the model that runs start from, in place of the recipe's.
+        select_on: the split that chooses the best epoch, in place of the recipe's.
+        training: without it, rows are evaluated as they start.
+    """
+    plans: list[Plan] = []
+    for each in report.rows:
+        row = each if training else replace(each, zero_shot=True)
+        changes = [*row.changes, *(QUICK if quick else ())]
+        recipe = read_recipe(_file(row.recipe), changes)
+        if small:
+            if "patch16" in recipe.model.start:
+                continue
+            recipe = scaled(recipe, read_recipe(_file(row.recipe)), quick=quick)
+            row = replace(row, part="", series="MiniVTT" if row.series else "")
+        updates = {"start": start} if start else {}
+        data = {"validate_on": select_on} if select_on else {}
+        recipe = recipe.model_copy(
+            update={
+                "model": recipe.model.model_copy(update=updates),
+                "data": recipe.data.model_copy(update=data),
+            }
+        )
+        plan = Plan(row, recipe)
+        if not any(_same(plan, other) for other in plans):
+            plans.append(plan)
+    return plans
+
+
+def scaled(recipe: Recipe, usual: Recipe, *, quick: bool = False) -> Recipe:
+    """The recipe of MiniVTT that stands to the small model as this one stands to ViT-B/32.
+
+    Args:
+        recipe: of a row.
+        usual: the same without the row's changes: learning rate and epochs are scaled by how much they differ from it.
+        quick: one epoch.
+    """
+    small = read_recipe(_file(SMALL))
+    long = recipe.model.frames > FULL_FRAMES
+    frames = max(1, recipe.model.frames * SMALL_FRAMES // (LONG_FRAMES if long else FULL_FRAMES))
+    setting = scaled_setting(Setting.parse(recipe.model.clustering), recipe.model.frames, frames)
+    model = {"clustering": str(setting), "frames": frames, "temporal": recipe.model.temporal}
+    epochs = 1 if quick else max(1, round(small.train.epochs * recipe.train.epochs / usual.train.epochs))
+    train = {"lr": small.train.lr * recipe.train.lr / usual.train.lr, "epochs": epochs}
+    return small.model_copy(
+        update={"model": small.model.model_copy(update=model), "train": small.train.model_copy(update=train)}
+    )
+
+
+def scaled_setting(setting: Setting, frames: int, small_frames: int) -> Setting:
+    """The same setting for half the blocks, 36 patches and fewer frames; segments keep their length where they can."""
+    stages: list[Stage] = []
+    sequences, length = small_frames, SMALL_PATCHES
+    for stage in setting.stages:
+        block = min(SMALL_BLOCKS - 1, max(1, round(stage.block * SMALL_BLOCKS / FULL_BLOCKS)))
+        wanted = stage.segments * small_frames / frames
+        segments = min((s for s in range(1, sequences + 1) if sequences % s == 0), key=lambda s: abs(s - wanted))
+        available = length * sequences // segments
+        k = length if setting.method == "pooling" else round(stage.k * SMALL_PATCHES / FULL_PATCHES)
+        stages.append(Stage(block, segments, min(max(1, k), available)))
+        sequences, length = segments, stages[-1].k
+    return replace(setting, stages=tuple(stages))
+
+
+def _file(recipe: str) -> Path:
+    return recipes_folder() / f"{recipe}.toml"
+
+
+def _same(one: Plan, other: Plan) -> bool:
+    parts = [(plan.row.zero_shot, plan.row.part, plan.row.series, plan.row.axis) for plan in (one, other)]
+    return parts[0] == parts[1] and not one.recipe.differences(other.recipe)

@@ -1,0 +1,171 @@
+"""A table of a report: what was found beside what was published, as Markdown, for a terminal and for programs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..evaluation import compare
+from .catalogue import FIGURES, Report
+from .runs import Outcome
+
+HEADS = {"R1": "R@1", "R5": "R@5", "R10": "R@10", "MdR": "MdR", "MnR": "MnR"}
+DIRECTIONS = {"t2v": "T→V", "v2t": "V→T"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text, with a line that says what was run and notes on how to read it."""
+
+    title: str
+    label: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+
+    def to_markdown(self) -> str:
+        """The table with its title, label and notes."""
+        lines = [f"# {self.title}", "", self.label, ""]
+        lines += ["| " + " | ".join(self.columns) + " |", "|---" + "|---:" * (len(self.columns) - 1) + "|"]
+        lines += ["| " + " | ".join(row) + " |" for row in self.rows]
+        return "\n".join([*lines, "", *(f"{note}  " for note in self.notes)]).rstrip() + "\n"
+
+
+def make_table(report: Report, outcomes: Sequence[Outcome], *, small: bool) -> Table:
+    """The table of a report.
+
+    On the paper's benchmarks each cell has the published figure and the difference in brackets. On MiniVTT figures of
+    another benchmark say little, so cells have the half-width of their 95 % interval, and the gain over the baseline
+    stands beside the published gain.
+    """
+    baseline = next((each for each in outcomes if is_baseline(each)), None)
+    gains = small and baseline is not None
+    columns = ["method", "memory", "encode"]
+    columns += [f"{arrow} {HEADS[name]}" for arrow in DIRECTIONS.values() for name in FIGURES]
+    columns += ["T→V R@1 over baseline", "in the paper"] if gains else []
+    rows = []
+    for each in outcomes:
+        cells = [_method(each, small), _memory(each, small), _encode(each, small)]
+        cells += [_figure(each, direction, name, small) for direction in DIRECTIONS for name in FIGURES]
+        if gains and baseline:
+            cells += [_gain(each, baseline), _published_gain(each, baseline)]
+        rows.append(tuple(cells))
+    where = f"{report.where} of the paper" if report.where else "beyond the paper"
+    return Table(f"{report.title} ({where})", describe(outcomes, small=small), tuple(columns), tuple(rows),
+                 tuple(_notes(outcomes, small=small)))  # fmt: skip
+
+
+def is_baseline(outcome: Outcome) -> bool:
+    """Whether a row is the trained model without any reducer."""
+    model = outcome.plan.recipe.model
+    plain = model.clustering == "none" and model.temporal == "none" and "patch16" not in model.start
+    # "CLIP zero-shot" is no baseline, except where no row was trained.
+    return plain and "zero-shot" not in outcome.plan.row.label
+
+
+def describe(outcomes: Sequence[Outcome], *, small: bool) -> str:
+    """What the numbers were measured on, in one line."""
+    devices = sorted({each.costs.device for each in outcomes})
+    results = list(dict.fromkeys(each.result.label() for each in outcomes))
+    if small:
+        kind = "MiniVTT with a small model (6 blocks, 36 patches), scaled from the paper's settings"
+    else:
+        kind = "The paper's benchmarks and settings"
+    trained = [each for each in outcomes if not each.plan.row.zero_shot]
+    if trained:
+        data = trained[0].plan.recipe.data
+        epochs = sorted({each.plan.recipe.train.epochs for each in trained})
+        how = f"trained for {' or '.join(map(str, epochs))} epochs, best one chosen on {data.validate_on}"
+        how += " (too good to be compared honestly)" if data.validate_on == data.test else ""
+    else:
+        how = "without training: clustering is put into the model as it is"
+    return f"{kind}; {how}; measured on {', '.join(devices)}; {'; '.join(results)}."
+
+
+def to_json(report: Report, outcomes: Sequence[Outcome], *, small: bool) -> dict[str, Any]:
+    """Everything behind a table, for programs."""
+    return {
+        "report": report.name,
+        "title": report.title,
+        "where": report.where,
+        "small": small,
+        "label": describe(outcomes, small=small),
+        "rows": [
+            {
+                "label": each.plan.row.label,
+                "part": each.plan.row.part,
+                "clustering": each.plan.recipe.model.clustering,
+                "frames": each.plan.recipe.model.frames,
+                "trained": not each.plan.row.zero_shot,
+                "metrics": each.result.metrics,
+                "intervals": each.result.intervals,
+                "costs": each.costs.to_json(),
+                "published": {
+                    direction: {name: each.plan.row.published.figure(direction, name) for name in FIGURES}
+                    for direction in DIRECTIONS
+                }
+                | {"memory_gb": each.plan.row.published.memory, "encode_ms": each.plan.row.published.encode},
+            }
+            for each in outcomes
+        ],
+    }
+
+
+def _method(outcome: Outcome, small: bool) -> str:
+    row = outcome.plan.row
+    name = outcome.plan.title if small else row.label
+    return f"{row.part}: {name}" if row.part else name
+
+
+def _figure(outcome: Outcome, direction: str, name: str, small: bool) -> str:
+    own = outcome.result.metrics[direction][name]
+    if small:
+        low, high = outcome.result.interval(direction, name)
+        return f"{own:.1f} ±{(high - low) / 2:.1f}"
+    return _beside(own, outcome.plan.row.published.figure(direction, name))
+
+
+def _beside(own: float, published: float | None) -> str:
+    return f"{own:.1f}" if published is None else f"{own:.1f} ({published:g}, {own - published:+.1f})"
+
+
+def _memory(outcome: Outcome, small: bool) -> str:
+    costs = outcome.costs
+    if costs.device != "cpu" and costs.peak_gb is not None:
+        return _beside(costs.peak_gb, None if small else outcome.plan.row.published.memory) + " GB"
+    resident = f", {costs.peak_gb:.1f} GB resident" if costs.peak_gb is not None else ""
+    return f"{costs.saved_mb:.1f} MB saved ({costs.saved_mb / costs.none_saved_mb:.2f}){resident}"
+
+
+def _encode(outcome: Outcome, small: bool) -> str:
+    costs, published = outcome.costs, outcome.plan.row.published.encode
+    faster = f"{costs.none_encode_ms / costs.encode_ms:.2f}x"
+    beside = f"; {published:g} on V100" if published is not None and not small else ""
+    return f"{costs.encode_ms:.1f} ms ({faster}{beside})"
+
+
+def _gain(outcome: Outcome, baseline: Outcome) -> str:
+    if outcome is baseline:
+        return ""
+    found = compare(baseline.result, outcome.result)
+    low, high = found.intervals["t2v"]["R1"]
+    return f"{found.difference['t2v']['R1']:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def _published_gain(outcome: Outcome, baseline: Outcome) -> str:
+    own, base = (each.plan.row.published.figure("t2v", "R1") for each in (outcome, baseline))
+    return "" if own is None or base is None or outcome is baseline else f"{own - base:+.1f}"
+
+
+def _notes(outcomes: Sequence[Outcome], *, small: bool) -> list[str]:
+    on_cpu = any(each.costs.device == "cpu" for each in outcomes)
+    notes = []
+    if small:
+        notes.append("±: half of the 95 % bootstrap interval over test videos; in square brackets the whole interval.")
+        notes.append("The paper's gains are from other data and a larger model: only their signs can be compared.")
+    else:
+        notes.append("In brackets: the published figure, and ours minus it.")
+        notes.append("The paper chose the best epoch on the test split.")
+    if on_cpu:
+        notes.append("MB saved: what one video keeps for the backward pass (and as a part of no clustering).")
+    notes.append("Encode: one video, and how many times faster than without clustering in the same run.")
+    return notes

@@ -1,0 +1,143 @@
+"""Rows are trained, measured and kept; a table comes from what is kept."""
+
+import json
+
+import pytest
+import torch
+
+from centerclip.distributed import Processes
+from centerclip.reports import curves, runs
+from centerclip.reports.catalogue import Published, Report, Row
+from centerclip.reports.errors import ReportError
+from centerclip.reports.pictures import Kept, draw_centres, draw_token_map
+from centerclip.reports.plan import Plan
+from centerclip.reports.table import make_table
+from centerclip.training.recipe import read_recipe
+from tests.training.world import RECIPE, make_world
+
+ALONE = Processes(0, 1, torch.device("cpu"))
+PUBLISHED = Published(t2v=(40.0, 70.0, None, 2, 10.0), memory=20.0, encode=24.4)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("world"), clips=4, frames=4)
+
+
+def plan_of(folder, clustering, *, zero_shot=False, axis="", label=""):
+    path = folder / "recipe.toml"
+    path.write_text(RECIPE)
+    recipe = read_recipe(path, [f"model.clustering={clustering}", "train.epochs=1", "data.benchmark=folder"])
+    row = Row(label or clustering, "tiny", zero_shot=zero_shot, published=PUBLISHED, axis=axis, series="tiny")
+    return Plan(row, recipe)
+
+
+@pytest.fixture(scope="module")
+def outcomes(world, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    plans = [
+        plan_of(folder, "none", label="baseline"),
+        plan_of(folder, "B1-2,8", zero_shot=True, axis="block B"),
+        plan_of(folder, "B2-2,8", zero_shot=True, axis="block B"),
+    ]
+    return folder, [runs.run_plan(plan, world, folder / "runs", ALONE, workers=0) for plan in plans]
+
+
+def test_a_finished_row_is_not_run_again(world, outcomes, monkeypatch):
+    folder, found = outcomes
+    monkeypatch.setattr(runs, "evaluate", lambda *_, **__: pytest.fail("evaluated again"))
+    again = runs.run_plan(found[0].plan, world, folder / "runs", ALONE)
+    assert again.result.metrics == found[0].result.metrics
+    assert again.costs == found[0].costs
+    assert runs.find_outcome(found[0].plan, folder / "runs").costs == found[0].costs  # from the logs alone
+
+
+def test_other_settings_or_data_are_another_run(outcomes, tmp_path):
+    folder, found = outcomes
+    names = {runs.run_folder(each.plan, folder, "abc").name for each in found}
+    assert len(names) == 3
+    changed = plan_of(folder, "B1-2,8")  # trained, not as it is
+    assert runs.run_folder(changed, folder, "abc").name not in names
+    assert runs.run_folder(found[0].plan, folder, "def").name not in names
+    with pytest.raises(ReportError, match="no finished run"):
+        runs.find_outcome(changed, folder / "runs")
+    with pytest.raises(ReportError, match="no finished run"):
+        runs.find_outcome(found[0].plan, tmp_path)
+
+
+def test_costs_are_beside_no_clustering(outcomes):
+    _, (none, early, late) = outcomes
+    assert none.costs.saved_mb == none.costs.none_saved_mb == early.costs.none_saved_mb
+    assert early.costs.saved_mb < late.costs.saved_mb < none.costs.saved_mb
+    assert none.costs.peak_gb > 0.05  # of the training process
+    assert early.costs.peak_gb is None
+
+
+def test_a_damaged_cost_file_is_named(outcomes, tmp_path):
+    folder, found = outcomes
+    place = next((folder / "runs").glob("folder-none-4f-*"))
+    copy = tmp_path / place.name
+    (copy / "evaluation" / "test").mkdir(parents=True)
+    (copy / "evaluation" / "test" / "evaluation.json").write_text("{}")
+    (copy / "costs.json").write_text("{")
+    with pytest.raises(ReportError, match=r"costs\.json cannot be read"):
+        runs.find_outcome(found[0].plan, tmp_path)
+
+
+def test_full_tables_have_the_published_figure_and_the_difference(outcomes):
+    _, found = outcomes
+    table = make_table(Report("x", "Title", "Table 1", "table"), found, small=False)
+    own = found[0].result.metrics["t2v"]["R1"]
+    cells = dict(zip(table.columns, table.rows[0], strict=True))
+    assert cells["T→V R@1"] == f"{own:.1f} (40, {own - 40:+.1f})"
+    assert "(" not in cells["T→V R@10"]  # not published
+    assert "(" not in cells["V→T R@1"]
+    assert "24.4 on V100" in cells["encode"]
+    text = table.to_markdown()
+    assert "best one chosen on val" in text
+    assert "measured on cpu" in text
+
+
+def test_small_tables_have_intervals_and_gains(outcomes):
+    _, found = outcomes
+    table = make_table(Report("x", "Title", "", "table"), found, small=True)
+    cells = dict(zip(table.columns, table.rows[2], strict=True))
+    assert "±" in cells["T→V R@1"]
+    assert "40" not in cells["T→V R@1"]
+    assert cells["T→V R@1 over baseline"].count(",") == 1
+    assert cells["in the paper"] == "+0.0"
+    assert "MiniVTT" in table.label
+    assert "beyond the paper" in table.title
+
+
+def test_curves_are_drawn_for_print_and_screen(outcomes, tmp_path):
+    _, found = outcomes
+    report = Report("place", "Places, LSMDC", "Figure", "curves", axes=("block B",))
+    png, svg = curves.draw_curves(report, found, tmp_path, small=False)
+    assert png.read_bytes()[:4] == b"\x89PNG"
+    assert "no clustering" in svg.read_text(encoding="utf-8")
+    before = svg.read_bytes()
+    curves.draw_curves(report, found, tmp_path, small=False)
+    assert svg.read_bytes() == before
+
+
+def test_pictures_of_tokens_and_centres(tmp_path):
+    torch.manual_seed(0)
+    squares = torch.randint(0, 255, (2, 32, 32, 3), dtype=torch.uint8)
+    tokens, assignment = torch.randn(32, 8), torch.arange(32) % 9
+    files = draw_token_map(squares, tokens, assignment, torch.arange(9), tmp_path / "map", caption="a caption")
+    assert [path.suffix for path in files] == [".png", ".svg"]
+    assert "a caption" in files[1].read_text(encoding="utf-8")
+    kept = [Kept("2 frames", 2, torch.tensor([[0, 0, 0], [1, 3, 3]])), Kept("1 frame", 1, torch.tensor([[0, 1, 2]]))]
+    assert all(path.stat().st_size > 1000 for path in draw_centres(squares, kept, tmp_path / "c", side=4, caption=""))
+    with pytest.raises(ReportError, match="at least 4 tokens"):
+        draw_token_map(squares, tokens[:3], assignment[:3], torch.arange(1), tmp_path / "map", caption="")
+
+
+def test_logs_say_what_was_run(outcomes):
+    folder = outcomes[0]
+    places = sorted(path.name for path in (folder / "runs").iterdir())
+    assert sum("as-it-is" in name for name in places) == 2
+    for path in (folder / "runs").iterdir():
+        assert json.loads((path / "costs.json").read_text())["device"] == "cpu"
+        assert (path / "recipe.toml").exists()
