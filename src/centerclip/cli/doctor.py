@@ -1,5 +1,6 @@
-"""``centerclip doctor``: what is in a video file or an index, and whether it can be used."""
+"""``centerclip doctor``: what is in a video file, an index or a folder of benchmarks, and whether it can be used."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,19 +15,26 @@ def doctor(
         Path | None,
         typer.Option("--index", help="Look over the index in this folder.", show_default="the user's, without files"),
     ] = None,
+    benchmarks: Annotated[
+        Path | None,
+        typer.Option("--benchmarks", help="Look over what the paper's tables need: its data sets in this folder."),
+    ] = None,
     frames: int = typer.Option(12, min=1, help="Frames to read of each file, as indexing does."),
     timeout: float = typer.Option(60.0, min=0.0, help="Seconds that one file may take."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON list instead of a table."),
 ) -> None:
-    """Check video files, or an index: print what was found. Exit code 1 when something cannot be used."""
+    """Check video files, an index, or the data of the paper's tables. Exit code 1 when something cannot be used."""
     import json
 
     from rich.console import Console
     from rich.progress import track
 
-    if index is not None or not files:
-        if files:
-            raise typer.BadParameter("either files or --index, not both")
+    if sum((bool(files), index is not None, benchmarks is not None)) > 1:
+        raise typer.BadParameter("either files, --index or --benchmarks, not several")
+    if benchmarks is not None:
+        examine_benchmarks(benchmarks.expanduser(), as_json)
+        return
+    if not files:
         examine_index(index, as_json)
         return
     found = list_files(files)
@@ -45,19 +53,32 @@ def doctor(
 
 def examine_index(folder: Path | None, as_json: bool) -> None:
     """Print what :func:`~centerclip.search.check.check_index` found."""
-    import json
-    from dataclasses import asdict
-
     from ..search import default_folder
     from ..search.check import check_index
 
-    findings = check_index(folder.expanduser() if folder is not None else default_folder())
+    print_findings(check_index(folder.expanduser() if folder is not None else default_folder()), as_json)
+
+
+def examine_benchmarks(root: Path, as_json: bool) -> None:
+    """Print what :func:`~centerclip.reports.readiness.check_benchmarks` found."""
+    from ..reports.readiness import check_benchmarks
+
+    print_findings(check_benchmarks(root), as_json, width=11)
+
+
+def print_findings(findings: Iterable[Any], as_json: bool, *, width: int = 9) -> None:
+    """Print findings as they come, or as one JSON list; exit code 1 when one is bad."""
+    import json
+    from dataclasses import asdict
+
+    seen = []
+    for finding in findings:
+        seen.append(finding)
+        if not as_json:
+            typer.echo(f"{'ok ' if finding.ok else 'BAD'}  {finding.what:{width}} {finding.detail}")
     if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
-    else:
-        for finding in findings:
-            typer.echo(f"{'ok ' if finding.ok else 'BAD'}  {finding.what:9} {finding.detail}")
-    if not all(finding.ok for finding in findings):
+        typer.echo(json.dumps([asdict(finding) for finding in seen], indent=2))
+    if not all(finding.ok for finding in seen):
         raise typer.Exit(1)
 
 

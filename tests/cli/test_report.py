@@ -1,0 +1,119 @@
+"""``centerclip report`` and ``centerclip doctor --benchmarks``."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from centerclip import CenterCLIP
+from centerclip.cli import app
+from centerclip.model.new import Sizes, new_backbone
+from tests.training.world import make_world
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("world"), clips=3, frames=4)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Six blocks and 36 patches, as the small model of the reports, and very narrow."""
+    torch.manual_seed(0)
+    sizes = Sizes(image_size=48, patch_size=8, width=16, blocks=6, heads=2, text_width=16, text_blocks=1, text_heads=2,
+                  projection=8, words=64)  # fmt: skip
+    backbone = new_backbone(sizes, ["a red square moves"], vocabulary=520)
+    folder = tmp_path_factory.mktemp("model")
+    CenterCLIP(backbone, clustering="B3-4,36", frames=12).save_pretrained(folder)
+    return folder
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, ["report", *map(str, arguments)], env={"COLUMNS": "200"}, catch_exceptions=False)
+    return result.exit_code, result.stdout
+
+
+def test_the_list_names_every_table_and_figure():
+    code, text = run("list", "--json")
+    names = {each["name"]: each for each in json.loads(text)}
+    assert code == 0
+    tables = "msvd activitynet msrvtt-7k msrvtt-9k lsmdc selection twice frames norm learning methods"
+    assert {*tables.split(), "tsne", "place", "clusters", "centres"} == names.keys()
+    assert names["activitynet"]["hours"] > 0
+    assert "Table 1" in run("list")[1]
+
+
+def test_a_table_on_a_laptop_and_again_from_the_logs(world, model, tmp_path):
+    folders = ("--runs", tmp_path / "runs", "--output", tmp_path / "out", "--data", "minivtt", "--model", model)
+    code, text = run("run", "twice", "--root", world, "--no-training", "--workers", 0, *folders)
+    assert code == 0
+    assert "without training" in text
+    assert "MiniVTT with a small model" in text
+    assert text.count("| B") == 3
+    written = (tmp_path / "out" / "twice.md").read_text(encoding="utf-8")
+    assert written in text
+    again = run("run", "twice", "--from-logs", "--no-training", *folders)
+    assert again[0] == 0
+    assert (tmp_path / "out" / "twice.md").read_text(encoding="utf-8") == written
+    rows = json.loads((tmp_path / "out" / "twice.json").read_text())["rows"]
+    assert rows[0]["clustering"] == "B2-6,36 B4-3,36"
+    assert rows[0]["published"]["t2v"]["R1"] == 21.0
+
+
+def test_pictures_of_one_video(world, model, tmp_path):
+    clip = next(world.glob("*.mp4"))
+    for name in ("tsne", "centres"):
+        code, text = run("run", name, "--video", clip, "--model", model, "--output", tmp_path, "--json")
+        assert code == 0
+        assert [Path(path).name for path in json.loads(text)["files"]] == [f"{name}.png", f"{name}.svg"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "twice"], "--root is missing"),
+        (["run", "twice", "--data", "imagenet"], "it is paper or minivtt"),
+    ],
+)
+def test_wrong_usage(arguments, message):
+    result = CliRunner().invoke(app, ["report", *arguments], env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_doctor_says_what_is_missing(tmp_path):
+    result = CliRunner().invoke(
+        app, ["doctor", "--benchmarks", str(tmp_path), "--json"], env={"HF_HOME": str(tmp_path)}
+    )
+    found = {each["what"]: each for each in json.loads(result.stdout)}
+    assert result.exit_code == 1
+    assert {"msvd", "msrvtt", "msrvtt-7k", "lsmdc", "activitynet", "weights", "GPUs", "disk"} == found.keys()
+    assert not found["msvd"]["ok"]
+    assert "captions_msvd.json" in found["msvd"]["detail"]
+    both = CliRunner().invoke(app, ["doctor", "--benchmarks", str(tmp_path), "--index", str(tmp_path)])
+    assert both.exit_code == 2
+
+
+def test_the_script_for_a_lab_stops_when_data_is_missing(tmp_path):
+    (tmp_path / "centerclip").write_text('#!/bin/sh\necho "$@"\n[ "$1" != doctor ]\n')
+    (tmp_path / "torchrun").write_text('#!/bin/sh\necho torchrun "$@"\n')
+    for name in ("centerclip", "torchrun"):
+        (tmp_path / name).chmod(0o755)
+
+    def call(**extra):
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", **extra}
+        command = ["sh", ROOT / "recipes" / "run-tables.sh", "DATA", "4", "twice", "norm"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    stopped = call()
+    assert stopped.returncode == 1
+    assert "torchrun" not in stopped.stdout
+    done = call(ANYWAY="1")
+    assert done.returncode == 0
+    assert "torchrun --nproc-per-node 4 -m centerclip report run twice --root DATA" in done.stdout
+    assert "report run norm" in done.stdout
