@@ -68,7 +68,7 @@ class Counted:
             self._clients[client] -= 1
             if not self._clients[client]:
                 del self._clients[client]
-            route = getattr(scope.get("route"), "path", "other")
+            route = getattr(scope.get("route"), "name", "other")
             method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST") else "other"
             self.metrics.request(method, route, status, time.perf_counter() - began)
 

@@ -22,7 +22,7 @@ class Metrics:
         self._seconds: Counter[str] = Counter()
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request. ``route`` is the pattern, not the path: there must not be a series for every video."""
+        """Count a request. ``route`` is the name of what was asked for, not the path: no series for every video."""
         with self._lock:
             self._requests[method, route, status] += 1
             self._seconds[route] += seconds  # type: ignore[assignment]

@@ -22,7 +22,8 @@ def page_routes() -> APIRouter:
     router = APIRouter(include_in_schema=False)
     for path in sorted(STATIC.iterdir()):
         if path.suffix in TYPES:
-            router.add_api_route(AT.get(path.name, f"/static/{path.name}"), _Static(path), methods=["GET", "HEAD"])
+            place = AT.get(path.name, f"/static/{path.name}")
+            router.add_api_route(place, _Static(path), methods=["GET", "HEAD"], name="page")
     return router
 
 

@@ -107,8 +107,3 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(CenterClipError)
     async def own_error(request: Request, error: CenterClipError) -> JSONResponse:
         return problem_of(error).response()
-
-    @app.exception_handler(Exception)
-    async def any_error(request: Request, error: Exception) -> JSONResponse:
-        # uvicorn prints the trace on the server's side
-        return Problem("failed", "The server's output says what. Other requests are not affected.").response()

@@ -113,7 +113,7 @@ async def similar(
         float | None,
         Query(ge=0, le=1e6, allow_inf_nan=False, description="Like the segment at so many seconds; else as a whole."),
     ] = None,
-    top: Annotated[int, Query(ge=1, le=200)] = 24,
+    top: Annotated[int, Query(ge=1, le=200, description="How many hits at most.")] = 24,
 ) -> SearchAnswer:
     """Other videos that look like one of the index, or like a moment of it."""
     results = await service.search_lane.run(service.library.index.similar, video_id, start, top=top)

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import ipaddress
+import logging
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
@@ -11,6 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .problems import Problem
 from .settings import ServeSettings
+
+log = logging.getLogger("centerclip.web")
 
 COOKIE = "centerclip"
 # What a page needs before it has the token; none of it is private.
@@ -67,7 +70,11 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
+        begun = False
+
         async def with_headers(message: Message) -> None:
+            nonlocal begun
+            begun = True
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
@@ -79,10 +86,15 @@ class Guard:
 
         try:
             self.check(scope)
+            await self.app(scope, receive, with_headers)
         except Problem as problem:
             await problem.response()(scope, receive, with_headers)
-        else:
-            await self.app(scope, receive, with_headers)
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            if begun:
+                raise  # the server breaks the answer off, so that nobody takes it for whole
+            told = Problem("failed", "The server's output says what. Other requests are not affected.")
+            await told.response()(scope, receive, with_headers)
 
     def check(self, scope: Scope) -> None:
         """Raise a problem when a request must not be answered."""

@@ -50,6 +50,11 @@ def bind(host: str, port: int, *, others: bool) -> socket.socket:
 
 def serve(index: VideoIndex, settings: ServeSettings, listening: socket.socket, *, log_level: str = "warning") -> None:
     """Serve until Ctrl-C or SIGTERM; then finish what runs."""
+    make_server(index, settings, log_level=log_level).run(sockets=[listening])
+
+
+def make_server(index: VideoIndex, settings: ServeSettings, *, log_level: str = "warning") -> uvicorn.Server:
+    """A server that is not running yet."""
 
     class Protocol(BoundedProtocol):
         most = settings.connections
@@ -66,7 +71,7 @@ def serve(index: VideoIndex, settings: ServeSettings, listening: socket.socket, 
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    return uvicorn.Server(config)
 
 
 class BoundedProtocol(H11Protocol):

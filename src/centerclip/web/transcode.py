@@ -81,6 +81,7 @@ def _convert(given: Any, made: Any, start: float, end: float, deadline: float, s
     size: tuple[int, int] | None = None  # known with the first frame
     turn = Orientation(None)
     heard = 0  # samples written
+    early: list[Any] = []
     last = -1
     for frame in given.decode(video, *sounds):
         if time.monotonic() > deadline:
@@ -107,7 +108,11 @@ def _convert(given: Any, made: Any, start: float, end: float, deadline: float, s
                 heard = max(heard, round((at - start) * SOUND_RATE))  # a gap stays a gap
                 part.pts, part.time_base = heard, Fraction(1, SOUND_RATE)
                 heard += part.samples
+                early.append(part)
+        if size is not None and sound is not None:  # nothing can be written before the picture's size is known
+            for part in early:
                 made.mux(sound.encode(part))
+            early.clear()
     if size is None:
         raise ValueError("there is no frame in this part")
     for stream in (picture, sound):

@@ -44,7 +44,9 @@ def _shrink_picture(path: Path, most_pixels: int) -> bool:
         picture = Image.open(path, formats=PICTURES)
     except UnidentifiedImageError:
         return False
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError as error:
+        raise Problem("too-large", f"The picture has more than {most_pixels:,} pixels.") from error
+    except (OSError, ValueError, SyntaxError) as error:
         raise Problem("wrong-type", "The picture is damaged.") from error
     with picture:
         if picture.width * picture.height > most_pixels:

@@ -30,9 +30,11 @@ async def videos(
     service: Shared,
     name: Annotated[str | None, Query(max_length=200, description="Part of the file's name, or a pattern.")] = None,
     folder: Annotated[str | None, Query(max_length=64, description="Id of a folder.")] = None,
-    sort: Annotated[Literal["place", "added", "modified", "duration"], Query()] = "place",
-    offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
-    limit: Annotated[int, Query(ge=1, le=500)] = 60,
+    sort: Annotated[
+        Literal["place", "added", "modified", "duration"], Query(description="Newest or longest first.")
+    ] = "place",
+    offset: Annotated[int, Query(ge=0, le=10**9, description="How many to pass over.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=500, description="How many at most.")] = 60,
 ) -> VideoList:
     """The videos of the index, by place, or the newest or longest first."""
     return await service.look_lane.run(_list, service, name, folder, sort, offset, limit)

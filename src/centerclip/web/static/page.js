@@ -122,7 +122,7 @@ function show(answer) {
   $("heading").textContent = answer.list ? "Videos" : "Hits";
   if (answer.list) describeList(answer);
   else if (!shown.length) note("Nothing found.", "No video passes the filters.", "empty");
-  else if (!answer.convincing) note("Nothing convincing found.", " A sentence about something else finds as much here. The nearest:", "weak");
+  else if (!answer.convincing) note("Nothing convincing found.", "These come nearest, but a sentence about something else would do as well.", "weak");
   else note(state.like ? "Looks like it, best first." : "", `${shown.length}${$("more").hidden ? "" : " best"} ${state.moments ? "moments" : "videos"} in ${(1000 * answer.seconds).toFixed(0)} ms`);
   reopen();
 }
