@@ -1,14 +1,14 @@
 """From a query vector to hits: videos with their best moments, best first."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .store import Floats, Segments, View
 
 FIRST_LOOK = 256  # segments asked for at first; more when they are of too few videos
-SAMPLE = 2048  # segments that show how the scores of a query spread
+SAMPLE = 1024  # segments that show how the scores of a query spread
 MERGE = 0.75  # neighbours within so many spreads of a peak belong to its moment
 FURTHER = 1.5  # another moment of a video is shown when it comes within so many spreads of the best
 MOMENTS = 5  # most moments of a video
@@ -150,24 +150,19 @@ def _single(view: View, entry: Ranked, moment: Moment) -> Ranked:
 def _vector(segments: Segments, moment: Moment) -> Floats:
     inside = (segments.starts >= moment.start - 1e-3) & (segments.ends <= moment.end + 1e-3)
     mean = segments.vectors[inside].mean(axis=0)
-    return mean / max(float(np.linalg.norm(mean)), 1e-12)
+    return mean / max(float(mean @ mean) ** 0.5, 1e-12)
 
 
 def _collapsed(found: list[Ranked]) -> list[Ranked]:
     """Leave out entries that show the same as a better one of another video."""
-    kept: list[Ranked] = []
+    alike = np.array([entry.vector for entry in found]).reshape(len(found), -1)
+    alike = alike @ alike.T >= SAME  # [F, F]
+    kept: list[int] = []
     same: dict[int, list[str]] = {}
-    for entry in found:
-        twin = next((n for n, other in enumerate(kept) if _shows_the_same(entry, other)), None)
+    for number, entry in enumerate(found):
+        twin = next((k for k in kept if alike[number, k] and found[k].video != entry.video), None)
         if twin is None:
-            kept.append(entry)
+            kept.append(number)
         else:
             same.setdefault(twin, []).append(entry.video)
-    return [
-        Ranked(entry.video, entry.moments, entry.vector, tuple(dict.fromkeys(same.get(number, ()))))
-        for number, entry in enumerate(kept)
-    ]
-
-
-def _shows_the_same(entry: Ranked, other: Ranked) -> bool:
-    return entry.video != other.video and float(entry.vector @ other.vector) >= SAME
+    return [replace(found[number], same=tuple(dict.fromkeys(same.get(number, ())))) for number in kept]

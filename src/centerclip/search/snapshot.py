@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,15 +39,15 @@ def _load(place: Path) -> Matrix:
     tables = json.loads((place / "tables.json").read_text(encoding="utf-8"))
     if tables["format"] != FORMAT:
         raise ValueError("another format")
-    owners = np.load(place / "owners.npy", mmap_mode="r")
+    owners = _mapped(place / "owners.npy")
     lists = None
     if tables["lists"]:
         lists = Lists(np.load(place / "centres.npy"), np.load(place / "begins.npy"), **tables["lists"])
     block = Block(
         tables["ids"],
         owners,
-        np.load(place / "spans.npy", mmap_mode="r"),
-        np.load(place / "vectors.npy", mmap_mode="r"),
+        _mapped(place / "spans.npy"),
+        _mapped(place / "vectors.npy"),
         lists,
     )
     if len(block.vectors) != len(owners):
@@ -54,6 +55,11 @@ def _load(place: Path) -> Matrix:
     videos = {row[0]: Video(*row) for row in tables["videos"]}
     files = {row[0]: File(*row) for row in tables["files"]}
     return Matrix(int(block.vectors.shape[1]), videos, files, [block])
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    """A file as an array; a plain one, since every slice of NumPy's own kind costs microseconds."""
+    return np.asarray(np.load(path, mmap_mode="r"))
 
 
 def save_snapshot(folder: Path, token: str, matrix: Matrix, trials: Floats, worth_it: int = WORTH_IT) -> None:
