@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,6 +56,8 @@ def search(
         raise typer.BadParameter("the sentence is empty")
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv at once; choose one")
+    # One sentence gains nothing from NumPy's threads, and on a busy machine waits for them. Before NumPy is imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ..search import SearchError, VideoIndex
     from ..search.catalogue import seconds_of
 
