@@ -13,7 +13,7 @@ QUERIES = (
     "a frog rises in the desert",
     "a sunflower at night",
     "a helicopter chases a rocket in the snow",
-    "a penguin falls down",
+    "a penguin falls down on the grass",
     "a banana disappears",
     "a tax declaration",
 )
@@ -34,7 +34,7 @@ def demo(
     from .index import progress_bar
     from .search import clock
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     clips = demo_clips()
     index = VideoIndex(folder / "index", model=DEMO)
     began = time.perf_counter()
