@@ -56,7 +56,7 @@ def make_plans(
         small: on MiniVTT with the small model: blocks, patches and frames in proportion. Rows that come to the same
             run are kept once; rows of a larger tower are left out.
         quick: one epoch.
-        start: the model that runs start from, in place of the recipe's.
+        start: the model that runs start from, in place of the recipe's; then too, rows of a larger tower are left out.
         select_on: the split that chooses the best epoch, in place of the recipe's.
         training: without it, rows are evaluated as they start.
     """
@@ -65,9 +65,9 @@ def make_plans(
         row = each if training else replace(each, zero_shot=True)
         changes = [*row.changes, *(QUICK if quick else ())]
         recipe = read_recipe(_file(row.recipe), changes)
+        if "patch16" in recipe.model.start and (small or start):
+            continue
         if small:
-            if "patch16" in recipe.model.start:
-                continue
             recipe = scaled(recipe, read_recipe(_file(row.recipe)), quick=quick)
             row = replace(row, part="", series="MiniVTT" if row.series else "")
         updates = {"start": start} if start else {}
