@@ -5,11 +5,23 @@ BIN := .venv/bin
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: .venv/ready ## see it work: no data, no network, no GPU needed
+demo: .venv/ready ## index the bundled clips and search them: no data, no network, no GPU needed
 	$(BIN)/centerclip demo
 
-test: .venv/ready ## run all tests
+test: .venv/ready browser ## run all tests
 	$(BIN)/python -m pytest
+
+# The tests of the web page need Chromium. Where the system has none and it may be installed, it is; else they fail and say so.
+browser:
+	@for name in $$CENTERCLIP_BROWSER chromium chromium-browser google-chrome google-chrome-stable chrome; do \
+		command -v $$name >/dev/null && exit 0; \
+	done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing Chromium for the tests of the web page"; \
+		apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; \
+	else \
+		echo "no Chromium found: the tests of the web page will fail; install it (apt-get install chromium)"; \
+	fi
 
 lint: .venv/ready ## format check, lint, types
 	$(BIN)/ruff format --check .
@@ -23,6 +35,7 @@ format: .venv/ready ## rewrite the code in the project's format
 bench: .venv/ready ## measure the speed claims (about ten minutes)
 	$(BIN)/python benchmarks/clustering.py
 	$(BIN)/python benchmarks/decode.py --quick
+	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/centerclip bench encoder --quick
 	$(BIN)/centerclip bench memory --quick
 
@@ -35,5 +48,14 @@ clean: ## remove the virtual environment
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[research,dev]'
 	@touch $@
 
-.PHONY: help demo test lint format bench clean
+minivtt: .venv/ready ## train the bundled model and the comparison of methods again (hours on a CPU)
+	$(BIN)/centerclip data make minivtt-stills data/stills --clips 40000
+	$(BIN)/centerclip data make minivtt data/minivtt --clips 4600
+	$(BIN)/centerclip train minivtt/stills --root data/stills
+	$(BIN)/centerclip train minivtt/demo --root data/minivtt
+	$(BIN)/python recipes/minivtt/bundle.py runs/minivtt-demo/best
+	$(BIN)/centerclip data make minivtt data/minivtt-2000
+	$(BIN)/python benchmarks/minivtt.py --root data/minivtt-2000
+
+.PHONY: help demo test browser minivtt lint format bench clean
 .DEFAULT_GOAL := help
