@@ -18,7 +18,7 @@ from tests.web.site import PADDING, SCENE, SCENES, Site, save_picture, serving, 
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PHONE = {"width": 390, "height": 844}
-NOW = "document.querySelector('.stage video').currentTime"
+NOW = "(document.querySelector('.stage video')?.currentTime ?? -1)"
 expect.set_options(timeout=20_000)
 
 

@@ -66,7 +66,7 @@ def test_filters(client: httpx.Client, ids: dict[str, str]):
     assert found(min_duration=35) == {"three scenes", "old"}
     assert found(max_duration=3, name="clip 2") == {"clip 2"}
     assert found(before="2001") == set()
-    assert problem(client.get("/api/search?q=a&folder=0000000000000000")) == "bad-query"
+    assert problem(client.get("/api/search?q=a&folder=0000000000000000")) == "unknown-folder"
 
 
 def test_moments_rank_parts_of_a_video(client: httpx.Client, tmp_path: Path):

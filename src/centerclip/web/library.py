@@ -90,7 +90,7 @@ class Library:
         for folder in self.folders():
             if folder.id == wanted:
                 return folder.path
-        raise Problem("bad-query", "folder: the index has no such folder; /api/v1/folders has the list")
+        raise Problem("unknown-folder", "/api/v1/folders has the list.")
 
     def place(self, path: Path) -> str:
         """A path as it is shown: from the folder that was indexed on, always valid text."""

@@ -1,6 +1,7 @@
 """Errors as application/problem+json (RFC 9457): what went wrong, and what a person can do about it."""
 
 import logging
+import re
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -23,6 +24,7 @@ KINDS = {
     "not-allowed": (403, "Not allowed"),
     "not-found": (404, "There is nothing here"),
     "unknown-video": (404, "The index has no such video"),
+    "unknown-folder": (404, "The index has no such folder"),
     "unknown-query": (404, "The server does not remember this query"),
     "wrong-method": (405, "This cannot be done here"),
     "too-slow": (408, "The upload took too long"),
@@ -87,6 +89,16 @@ def problem_of(error: CenterClipError) -> Problem:
     return Problem("index-unusable", "The server's output says why.")
 
 
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """The methods that a path takes, as the OpenAPI document lists them."""
+    return [
+        method.upper()
+        for template, methods in app.openapi()["paths"].items()
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path)
+        for method in methods
+    ]
+
+
 def install(app: FastAPI) -> None:
     """Make every error of an app a problem+json answer."""
 
@@ -95,7 +107,9 @@ def install(app: FastAPI) -> None:
         if isinstance(error, Problem):
             return error.response()
         kind = {404: "not-found", 405: "wrong-method", 413: "too-large"}.get(error.status_code, "bad-request")
-        headers = dict(error.headers) if error.headers else None
+        headers = dict(error.headers) if error.headers else {}
+        if error.status_code == 405:  # the router names the methods of one route only
+            headers["Allow"] = ", ".join(_methods(app, request.url.path)) or headers.get("Allow", "")
         return Problem(kind, str(error.detail), headers=headers).response()
 
     @app.exception_handler(RequestValidationError)

@@ -76,7 +76,7 @@ def _date(text: str | None, option: str) -> float | None:
 Narrowed = Annotated[Narrow, Depends()]
 
 
-@router.get("/search", summary="Search with a sentence", responses={422: PROBLEM, 503: PROBLEM})
+@router.get("/search", summary="Search with a sentence", responses={404: PROBLEM, 422: PROBLEM, 503: PROBLEM})
 async def search(service: Shared, narrow: Narrowed, q: Sentence = None, query: QueryName = None) -> SearchAnswer:
     """Videos that show what a sentence says, each with its best moment. Everyone can link to an answer."""
     vector = await query_vector(service, q, query)
@@ -88,7 +88,7 @@ async def search(service: Shared, narrow: Narrowed, q: Sentence = None, query: Q
 @router.post(
     "/search",
     summary="Search with a picture or a clip",
-    responses={408: PROBLEM, 413: PROBLEM, 415: PROBLEM, 422: PROBLEM, 503: PROBLEM},
+    responses={404: PROBLEM, 408: PROBLEM, 413: PROBLEM, 415: PROBLEM, 422: PROBLEM, 503: PROBLEM},
 )
 async def search_alike(
     service: Shared,

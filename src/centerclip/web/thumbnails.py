@@ -5,8 +5,7 @@ from pathlib import Path
 from ..video.limits import Limits
 from .cache import DiskCache
 
-WIDTHS = (160, 320, 640)  # pixels; a few, so that the cache is not filled with the same picture in every size
-STEP = 0.1  # seconds: times are rounded to it, for the same reason
+STEP = 0.1  # seconds: times are rounded to it, so that the cache is not filled with the same picture
 QUALITY = 82
 LIMITS = Limits(seconds=30.0)
 

@@ -1,5 +1,6 @@
 """Videos: the list, one of them, its frames and its file."""
 
+from enum import IntEnum
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,7 +17,6 @@ from .schemas import ProblemAnswer, VideoDetail, VideoList
 from .search_routes import PROBLEM, QueryName, Sentence, VideoIdInPath, query_vector
 from .service import Service, Shared
 from .stream import file_response, media_type
-from .thumbnails import WIDTHS
 from .transcode import PIECE, codec_of
 
 router = APIRouter(tags=["videos"])
@@ -25,7 +25,15 @@ GONE: dict[int | str, dict[str, Any]] = {404: PROBLEM, 409: PROBLEM, 410: PROBLE
 BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
 
-@router.get("/videos", summary="All videos", responses={422: PROBLEM, 503: PROBLEM})
+class Width(IntEnum):
+    """Of a frame. A few sizes, so that the cache is not filled with the same picture in every one."""
+
+    SMALL = 160
+    MEDIUM = 320
+    LARGE = 640
+
+
+@router.get("/videos", summary="All videos", responses={404: PROBLEM, 422: PROBLEM, 503: PROBLEM})
 async def videos(
     service: Shared,
     name: Annotated[str | None, Query(max_length=200, description="Part of the file's name, or a pattern.")] = None,
@@ -57,11 +65,9 @@ async def frame(
     service: Shared,
     video_id: VideoIdInPath,
     time: Annotated[float, InPath(ge=0, le=1e6, allow_inf_nan=False, description="Seconds.", examples=[12.5])],
-    width: Annotated[int, Query(description=f"Pixels: {', '.join(map(str, WIDTHS))}.")] = 320,
+    width: Annotated[Width, Query(description="Pixels, at most.")] = Width.MEDIUM,
 ) -> Response:
     """The frame that is on the screen at a time, to a tenth of a second."""
-    if width not in WIDTHS:
-        raise Problem("bad-query", f"width: take one of {', '.join(map(str, WIDTHS))}")
     path = await service.frame_lane.run(_jpeg, service, video_id, time, width)
     return FileResponse(path, media_type="image/jpeg", headers={"cache-control": LASTING})
 

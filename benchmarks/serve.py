@@ -1,0 +1,223 @@
+"""Text search over HTTP: how fast at 1, 8 and 64 clients, and what it takes.
+
+    python benchmarks/serve.py                    # 100,000 segments, 10 seconds for each number of clients
+    python benchmarks/serve.py --segments 20000 --seconds 3
+
+The server runs in a process of its own, over an index of random vectors as wide as CLIP ViT-B/32's, and a text tower of
+its size with random weights; everything goes over the loopback. Each request is another sentence, so that each has to
+be encoded. At the end the server is told to stop while requests run, and has to answer them.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import psutil
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from centerclip import CenterCLIP
+from centerclip.search.encoder import files_for_words, settings_of
+from centerclip.search.lance import LanceStore
+from centerclip.search.settings import write_settings
+from centerclip.search.store import File, Segments, Video
+
+CLIENTS = (1, 8, 64)
+SEGMENTS_A_VIDEO = 20
+WORDS = [
+    "a",
+    "dog",
+    "cat",
+    "man",
+    "woman",
+    "child",
+    "red",
+    "blue",
+    "old",
+    "runs",
+    "jumps",
+    "sits",
+    "sings",
+    "cooks",
+    "rides",
+    "near",
+    "over",
+    "under",
+    "house",
+    "river",
+    "car",
+]
+err = Console(stderr=True)
+
+
+def make_model(folder: Path) -> CenterCLIP:
+    """A CLIP of the usual text size; the vision tower is small, nothing is shown to it here."""
+    from transformers import CLIPConfig, CLIPModel, CLIPTokenizer
+
+    from centerclip.model.backbone import Backbone
+    from centerclip.model.preprocess import Preprocess
+    from centerclip.model.vocabulary import byte_letters
+
+    torch.manual_seed(0)
+    letters = list(byte_letters().values())
+    tokens = [*letters, *(f"{letter}</w>" for letter in letters)]
+    tokens += [f"unused{n}" for n in range(49_406 - len(tokens))] + ["<|startoftext|>", "<|endoftext|>"]
+    vision = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1}
+    config = CLIPConfig(projection_dim=512, vision_config={**vision, "image_size": 32, "patch_size": 16})
+    tokenizer = CLIPTokenizer(vocab={token: n for n, token in enumerate(tokens)}, merges=[], model_max_length=77)
+    CenterCLIP(
+        Backbone(CLIPModel(config).eval(), tokenizer, Preprocess(size=32)), clustering="none", frames=12
+    ).eval().save_pretrained(folder)
+    return CenterCLIP.from_pretrained(folder)
+
+
+def make_index(folder: Path, model: CenterCLIP, model_folder: Path, segments: int) -> None:
+    from dataclasses import replace
+
+    from centerclip.search.opened import OpenIndex
+
+    settings = replace(settings_of(model, model_folder, 1.0), files=files_for_words(model), roots=[str(folder)])
+    write_settings(folder, settings)
+    store, random = LanceStore(folder, settings.width), np.random.default_rng(0)
+    count = segments // SEGMENTS_A_VIDEO
+    for first in range(0, count, 500):
+        rows = []
+        for number in range(first, min(first + 500, count)):
+            vectors = random.standard_normal((SEGMENTS_A_VIDEO, settings.width)).astype(np.float32)
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+            edges = np.arange(SEGMENTS_A_VIDEO + 1, dtype=np.float32) * 3
+            name = f"{number:032x}"
+            rows.append((Video(name, float(edges[-1]), 640, 360, 0.0), Segments(edges[:-1], edges[1:], vectors)))
+        store.add(rows, [File(str(folder / f"{video.id}.mp4"), 1, 1, video.id) for video, _ in rows])
+    index = OpenIndex.open(folder, settings)
+    index.calibration.encode(index.encoder)
+    index.store.tidy(index.calibration.vectors)
+    index.calibration.measure(index.store.view())
+
+
+def start(index: Path, cache: Path) -> tuple[subprocess.Popen[str], str]:
+    script = "from centerclip.cli import main; main()"
+    command = [sys.executable, "-c", script, "serve", "--index", index, "--cache", cache, "--port", "0", "--no-open"]
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    address = process.stdout.readline().split()[-1]
+    for _ in range(1200):
+        try:
+            if httpx.get(f"{address}api/status", timeout=30).json()["ready"]:
+                return process, address
+        except (httpx.ConnectError, KeyError):
+            pass
+        time.sleep(0.1)
+    raise SystemExit("the server did not come up")
+
+
+async def load(address: str, clients: int, seconds: float, numbers: "itertools.count[int]") -> tuple[list[float], int]:
+    """Times of all requests in seconds, and how many went wrong; each client asks again when it has its answer."""
+    times: list[float] = []
+    wrong = 0
+    end = time.perf_counter() + seconds
+    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
+
+    async with httpx.AsyncClient(base_url=address, limits=limits, timeout=60) as client:
+
+        async def one() -> None:
+            nonlocal wrong
+            while time.perf_counter() < end:
+                number = next(numbers)
+                words = " ".join(WORDS[number * step % len(WORDS)] for step in (1, 3, 5, 7)) + f" {number}"
+                began = time.perf_counter()
+                answer = await client.get("/api/v1/search", params={"q": words, "top": 24})
+                times.append(time.perf_counter() - began)
+                wrong += answer.status_code != 200 or len(answer.json()["hits"]) != 24
+
+        await asyncio.gather(*(one() for _ in range(clients)))
+    return times, wrong
+
+
+def batches(address: str) -> tuple[float, float]:
+    lines = dict(line.rsplit(" ", 1) for line in httpx.get(f"{address}metrics").text.splitlines() if line[0] != "#")
+    return float(lines["centerclip_sentences_total"]), float(lines["centerclip_sentence_batches_total"])
+
+
+async def stop_while_busy(address: str, process: "subprocess.Popen[str]") -> tuple[int, int]:
+    """Ask 16 times, tell the server to stop, and count the answers."""
+    async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+        asked = [asyncio.create_task(client.get("/api/v1/search", params={"q": f"stop {n}"})) for n in range(16)]
+        status = 0
+        while not status:  # until the first has an answer, the others are on their way
+            status = sum(task.done() for task in asked)
+            await asyncio.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+    good = sum(isinstance(answer, httpx.Response) and answer.status_code == 200 for answer in answers)
+    return good, len(asked)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--segments", type=int, default=100_000)
+    options.add_argument("--seconds", type=float, default=10.0, help="for each number of clients")
+    options.add_argument("--json", action="store_true", help="print one JSON object")
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        base = Path(folder)
+        with err.status("making a model and an index of random vectors"):
+            model = make_model(base / "model")
+            (base / "index").mkdir()
+            make_index(base / "index", model, base / "model", given.segments)
+            del model
+        with err.status("starting the server"):
+            process, address = start(base / "index", base / "cache")
+        memory, numbers, rows = psutil.Process(process.pid), itertools.count(), []
+        asyncio.run(load(address, 8, 2.0, numbers))  # warm
+        for clients in CLIENTS:
+            with err.status(f"{clients} clients"):
+                before, (sentences, many) = memory.memory_info().rss, batches(address)
+                began = time.perf_counter()
+                times, wrong = asyncio.run(load(address, clients, given.seconds, numbers))
+                taken = time.perf_counter() - began
+                (sentences_after, many_after), after = batches(address), memory.memory_info().rss
+            p50, p95 = (1000 * float(np.percentile(times, share)) for share in (50, 95))
+            rows.append(
+                {
+                    "clients": clients,
+                    "requests_a_second": len(times) / taken,
+                    "p50_ms": p50,
+                    "p95_ms": p95,
+                    "errors": wrong,
+                    "sentences_a_batch": (sentences_after - sentences) / max(1.0, many_after - many),
+                    "memory_mb": after / 1e6,
+                    "grown_mb": (after - before) / 1e6,
+                }
+            )
+        answered, asked = asyncio.run(stop_while_busy(address, process))
+        code = process.wait(60)
+    if given.json:
+        print(json.dumps({"segments": given.segments, "rows": rows, "stop": {"answered": answered, "asked": asked}}))
+        return
+    table = Table(title=f"Text search over {given.segments:,} segments, {os.cpu_count()} cores")
+    for name in ("clients", "requests/s", "p50 ms", "p95 ms", "errors", "sentences a batch", "memory MB", "grown MB"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        cells = (row["clients"], row["errors"])
+        table.add_row(
+            f"{cells[0]}", f"{row['requests_a_second']:.1f}", f"{row['p50_ms']:.0f}", f"{row['p95_ms']:.0f}",
+            f"{cells[1]}", f"{row['sentences_a_batch']:.1f}", f"{row['memory_mb']:.0f}", f"{row['grown_mb']:+.0f}",
+        )  # fmt: skip
+    Console().print(table)
+    print(f"Told to stop with {asked} requests under way: {answered} answered, exit code {code}.")
+
+
+if __name__ == "__main__":
+    main()
