@@ -124,4 +124,4 @@ def _board(folder: Path, step: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:  # the log has everything; TensorBoard is for those who installed it
         return None
-    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)
