@@ -1,5 +1,6 @@
 """From a row of a report to the recipe that is run: the paper's own, or the same scaled to a laptop."""
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ SMALL = "minivtt/comparison"
 FULL_BLOCKS, FULL_PATCHES, FULL_FRAMES = 12, 49, 12  # of ViT-B/32 and the short-video benchmarks
 SMALL_BLOCKS, SMALL_PATCHES, SMALL_FRAMES = 6, 36, 12
 LONG_FRAMES = 60  # of ActivityNet
+FULL_EPOCHS = 5  # of the short-video benchmarks
 QUICK = ("train.epochs=1",)
 
 
@@ -89,7 +91,7 @@ def scaled(recipe: Recipe, usual: Recipe, *, quick: bool = False) -> Recipe:
 
     Args:
         recipe: of a row.
-        usual: the same without the row's changes: learning rate and epochs are scaled by how much they differ from it.
+        usual: the same without the row's changes; the learning rate is scaled by how much the row's differs from it.
         quick: one epoch.
     """
     small = read_recipe(_file(SMALL))
@@ -97,7 +99,7 @@ def scaled(recipe: Recipe, usual: Recipe, *, quick: bool = False) -> Recipe:
     frames = max(1, recipe.model.frames * SMALL_FRAMES // (LONG_FRAMES if long else FULL_FRAMES))
     setting = scaled_setting(Setting.parse(recipe.model.clustering), recipe.model.frames, frames)
     model = {"clustering": str(setting), "frames": frames, "temporal": recipe.model.temporal}
-    epochs = 1 if quick else max(1, round(small.train.epochs * recipe.train.epochs / usual.train.epochs))
+    epochs = 1 if quick else math.ceil(small.train.epochs * recipe.train.epochs / FULL_EPOCHS)
     train = {"lr": small.train.lr * recipe.train.lr / usual.train.lr, "epochs": epochs}
     return small.model_copy(
         update={"model": small.model.model_copy(update=model), "train": small.train.model_copy(update=train)}
