@@ -155,6 +155,27 @@ def test_two_processes_train_as_one(undisturbed, small_world, recipe_file, tmp_p
     assert pairs[1][0]["gradient_norm"] == pytest.approx(pairs[1][1]["gradient_norm"], rel=1e-5)
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_learns_and_goes_on(small_world, recipe_file, tmp_path, precision):
+    """float16 with its loss scaler, which is in the checkpoint too."""
+    recipe = read_recipe(
+        recipe_file, [f"train.precision={precision}", "train.epochs=2", "train.checkpoint_minutes=1e-9"]
+    )
+
+    def stop_half_way(progress):
+        if progress.step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, splits(small_world), tmp_path, ALONE, workers=0, on_step=stop_half_way)
+    scaler = load_checkpoint(tmp_path)["scaler"]
+    assert bool(scaler) == (precision == "float16")
+    train(recipe, splits(small_world), tmp_path, ALONE, workers=0)
+    losses = [line["loss"] for line in read_log(tmp_path) if line["event"] == "train"]
+    assert len(losses) == 8
+    assert sum(losses[4:]) < sum(losses[:4])
+
+
 def test_a_loss_that_is_not_a_number_stops_the_run(small_world, recipe_file, tmp_path, monkeypatch):
     steps = []
 

@@ -143,10 +143,11 @@ def train(
                 for part in optimizer.param_groups:
                     part["lr"] = part["full_lr"] * factor
 
+                one = torch.ones((), device=group.device)
                 loss = compute_gradients(
                     model, batch, group,
                     micro_batch=settings.micro_batch, seed=(settings.seed, done),
-                    autocast=lambda: mixed(group.device, precision), loss_scale=scaler.get_scale(),
+                    autocast=lambda: mixed(group.device, precision), loss_scale=scaler.scale(one).item(),
                 ).item()  # fmt: skip
                 if not math.isfinite(loss):
                     raise DivergedError(NOT_A_NUMBER.format(what="loss", step=done + 1, value=loss, folder=folder))
