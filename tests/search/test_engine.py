@@ -87,6 +87,17 @@ def test_moments_of_one_video_can_rank_apart() -> None:
     assert [(entry.video, entry.moments[0].start) for entry in found] == [("a", 0.0), ("a", 9.0)]
 
 
+def test_further_moments_of_a_few_videos_do_not_push_out_better_videos() -> None:
+    """Many copies of one video are found first; collapsed, their weaker moments must not come before another video."""
+    store = MemoryStore(3)
+    copy = unit([1, 0, 0], [0, 0, 1], [1, 0.45, 0], [0, 0, 1], [1, 0.5, 0])
+    store.add([(Video(f"copy{n}", 15.0, 1, 1, 0.0), segments(copy)) for n in range(40)], [])
+    store.add([(Video("other", 3.0, 1, 1, 0.0), segments(unit([1, 0, 0.3])))], [])
+    found = rank(store.view(), unit([1, 0, 0])[0], 2, by_moment=True)
+    assert found[0].video.startswith("copy")
+    assert found[1].video == "other"
+
+
 def test_near_duplicates_stand_behind_the_best_of_them(store: MemoryStore) -> None:
     twin = unit([0, 0, 1], [1, 0.12, 0], [0, 0.02, 1])
     store.add([(Video("twin", 9.0, 1, 1, 0.0), segments(twin))], [])

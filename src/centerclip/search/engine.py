@@ -8,6 +8,7 @@ import numpy as np
 from .store import Floats, Segments, View
 
 FIRST_LOOK = 256  # segments asked for at first; more when they are of too few videos
+SPARE = 4  # videos looked at beyond those asked for, since some may show the same
 SAMPLE = 1024  # segments that show how the scores of a query spread
 MERGE = 0.75  # neighbours within so many spreads of a peak belong to its moment
 FURTHER = 1.5  # another moment of a video is shown when it comes within so many spreads of the best
@@ -82,6 +83,7 @@ def rank(
     found: list[Ranked] = []
     for candidates, complete in _candidates(view, query, top, among):
         found = [_describe(view, video, query, spread) for video in candidates]
+        unseen = min((entry.score for entry in found), default=0.0)  # no other video scores more
         if by_moment:
             found = [_single(view, entry, moment) for entry in found for moment in entry.moments]
         found.sort(key=lambda entry: -entry.score)
@@ -90,7 +92,7 @@ def rank(
             found = [entry for entry in found if entry.score >= min_score]
         if collapse:
             found = _collapsed(found)
-        if complete or len(found) >= top:
+        if complete or (len(found) >= top and found[top - 1].score >= unseen):
             break
     return found[:top]
 
@@ -125,16 +127,18 @@ def moments_of(segments: Segments, scores: Floats, deviation: float) -> tuple[Mo
 
 def _candidates(view: View, query: Floats, top: int, among: Collection[str] | None) -> Iterator[tuple[list[str], bool]]:
     """Videos with the best segments, more and more of them: (videos, whether these are all)."""
-    segments, videos = max(FIRST_LOOK, 8 * top), 2 * top
+    segments = max(FIRST_LOOK, 8 * top)
     while True:
         hits = view.search(query, segments, among=among)
         found = list(dict.fromkeys(hits.videos))
-        if len(hits.videos) < segments:
-            yield found, True
+        complete = len(hits.videos) < segments
+        for videos in (top + SPARE, 4 * top):  # a few at first: each costs time, and few are left out again
+            if top <= videos < len(found):
+                yield found[:videos], False
+        yield found, complete
+        if complete:
             return
-        if len(found) >= top:
-            yield found[:videos], False
-        segments, videos = 4 * segments, 4 * videos
+        segments *= 4
 
 
 def _describe(view: View, video: str, query: Floats, spread: Spread) -> Ranked:
