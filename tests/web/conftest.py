@@ -5,8 +5,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import Browser
 
 from centerclip import VideoIndex
+from tests.web.browsing import chromium
 from tests.web.site import Site, make_index, site
 
 
@@ -37,3 +39,9 @@ def client(running: Site) -> Iterator[httpx.Client]:
 def ids(index: VideoIndex) -> dict[str, str]:
     """Title -> id."""
     return {entry.title: entry.video_id for entry in index.videos()}
+
+
+@pytest.fixture(scope="module")  # not longer: Playwright keeps an event loop, which other tests need for themselves
+def browser() -> Iterator[Browser]:
+    with chromium() as made:
+        yield made
