@@ -9,7 +9,7 @@ from ..evaluation.whole_files import write_whole
 # Okabe and Ito's colours, told apart with any kind of colour vision; markers tell them apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-DPI = 200
+DPI = 150  # of pictures; print them from the SVG
 
 
 def new_figure(*, width: float, height: float) -> Any:

@@ -80,7 +80,9 @@ def draw_centres(squares: Tensor, kept: Sequence[Kept], path: Path, *, side: int
         for frame, panel in enumerate(line):
             panel.set_axis_off()
             if frame < each.frames:
-                panel.imshow(_dimmed(squares[frame].numpy(), each.places[each.places[:, 0] == frame], side))
+                panel.imshow(
+                    _dimmed(squares[frame].numpy(), each.places[each.places[:, 0] == frame], side), interpolation="none"
+                )
         line[0].set_title(each.title, fontsize=8, loc="left")
     return save_figure(figure, path, caption=caption)
 
@@ -113,7 +115,7 @@ def _draw_patches(
             part = squares[frame, row * cell : (row + 1) * cell, place * cell : (place + 1) * cell]
             top, left = line * (cell + gap), column * (cell + gap)
             sheet[top : top + cell, left : left + cell] = part
-    panel.imshow(sheet)
+    panel.imshow(sheet, interpolation="none")  # as it is into the SVG
     panel.set_axis_off()
     for line in range(len(clusters)):
         panel.plot(-0.35 * cell, line * (cell + gap) + cell / 2, MARKERS[line], color=COLOURS[line], clip_on=False)
