@@ -116,7 +116,7 @@ def start(index: Path, cache: Path) -> tuple[subprocess.Popen[str], str]:
         try:
             if httpx.get(f"{address}api/status", timeout=30).json()["ready"]:
                 return process, address
-        except (httpx.ConnectError, KeyError):
+        except httpx.ConnectError:
             pass
         time.sleep(0.1)
     raise SystemExit("the server did not come up")

@@ -18,6 +18,7 @@ HEADER_SECONDS = 20  # for a request's first lines
 KEEP_ALIVE = 30  # seconds that a quiet connection stays open
 STOP_SECONDS = 20  # for running requests, after Ctrl-C
 TRIES = 20  # ports after the first
+BACKLOG = 512
 
 
 class PortTaken(CenterClipError):
@@ -36,6 +37,7 @@ def bind(host: str, port: int, *, others: bool) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, number))
+            found.listen(BACKLOG)  # whoever comes before the server is up waits for it
         except OSError as error:
             found.close()
             last = error

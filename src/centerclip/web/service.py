@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import time
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -18,6 +19,8 @@ from .metrics import Metrics
 from .settings import ServeSettings
 from .thumbnails import Thumbnails
 from .transcode import Pieces
+
+AGAIN = 30.0  # seconds until a model that could not be opened is tried again
 
 log = logging.getLogger("centerclip.web")
 
@@ -38,6 +41,7 @@ class Service:
         self.sentences.largest = 1  # until the model is open: one sentence can do without it
         self.thumbnails = Thumbnails(DiskCache(settings.cache / "frames", settings.thumbnail_bytes))
         self.pieces = Pieces(DiskCache(settings.cache / "pieces", settings.piece_bytes))
+        self._next_try = 0.0
         self.indexing = Indexing(self.library, settings.folders)
         # Each kind of work has its own threads: none can hold up another.
         self.search_lane = Lane("search", threads=2, waiting=256)
@@ -53,7 +57,10 @@ class Service:
         return self.sentences.largest > 1
 
     def warm_up(self) -> None:
-        """Open the model in the background: the first search shall not wait for it."""
+        """Open the model in the background: the first search shall not wait for it. Tried again after a while."""
+        if self.ready or time.monotonic() < self._next_try:
+            return
+        self._next_try = time.monotonic() + AGAIN
         threading.Thread(target=self._open_model, name="web-warm-up", daemon=True).start()
 
     def _open_model(self) -> None:

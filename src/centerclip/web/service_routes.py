@@ -109,6 +109,8 @@ def _peak_memory() -> int:
 def _status(service: Service) -> ServerStatus:
     library, run, settings = service.library, service.indexing.run, service.settings
     found = library.status()
+    if found is not None:  # the index may have been made after the server was started
+        service.warm_up()
     failed = list(found.failed.items())[:FAILURES] if found else []
     return ServerStatus(
         version=__version__,
