@@ -72,10 +72,18 @@ def make_model(folder: Path) -> CenterCLIP:
     torch.manual_seed(0)
     letters = list(byte_letters().values())
     tokens = [*letters, *(f"{letter}</w>" for letter in letters)]
+    merges = []
+    for word in WORDS:  # a token each, as in a real vocabulary: the time depends on how many there are
+        parts = [*word[:-1], f"{word[-1]}</w>"]
+        while len(parts) > 1:
+            merges.append((parts[0], parts[1]))
+            parts = [parts[0] + parts[1], *parts[2:]]
+            tokens.append(parts[0])
+    merges, tokens = list(dict.fromkeys(merges)), list(dict.fromkeys(tokens))
     tokens += [f"unused{n}" for n in range(49_406 - len(tokens))] + ["<|startoftext|>", "<|endoftext|>"]
     vision = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1}
     config = CLIPConfig(projection_dim=512, vision_config={**vision, "image_size": 32, "patch_size": 16})
-    tokenizer = CLIPTokenizer(vocab={token: n for n, token in enumerate(tokens)}, merges=[], model_max_length=77)
+    tokenizer = CLIPTokenizer(vocab={token: n for n, token in enumerate(tokens)}, merges=merges, model_max_length=77)
     CenterCLIP(
         Backbone(CLIPModel(config).eval(), tokenizer, Preprocess(size=32)), clustering="none", frames=12
     ).eval().save_pretrained(folder)
@@ -207,7 +215,7 @@ def main() -> None:
         print(json.dumps({"segments": given.segments, "rows": rows, "stop": {"answered": answered, "asked": asked}}))
         return
     table = Table(title=f"Text search over {given.segments:,} segments, {os.cpu_count()} cores")
-    for name in ("clients", "requests/s", "p50 ms", "p95 ms", "errors", "sentences a batch", "memory MB", "grown MB"):
+    for name in ("clients", "requests/s", "p50 ms", "p95 ms", "errors", "batch", "MB", "grown MB"):
         table.add_column(name, justify="right")
     for row in rows:
         cells = (row["clients"], row["errors"])
