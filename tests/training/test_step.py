@@ -33,6 +33,11 @@ def gradients_of(model):
     return {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
 
 
+def close(one, other):
+    """Equal but for rounding, which is as large as the largest numbers make it."""
+    return bool((one - other).abs().max() <= 1e-4 * other.abs().max() + 1e-6)
+
+
 def model_for(setting="B2-2,8", rule="renormalise"):
     model = center_clip(setting, frames=4, similarity_rule=rule)
     model.backbone.logit_scale.data.fill_(1.5)
@@ -63,7 +68,7 @@ def test_gradient_is_that_of_plain_backpropagation(rule):
     assert torch.allclose(loss, plain)
     theirs = gradients_of(model)
     assert ours.keys() == theirs.keys()
-    assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in ours)
+    assert all(close(ours[name], theirs[name]) for name in ours)
 
 
 @pytest.mark.parametrize("micro", [1, 2, 4, 5])
@@ -75,7 +80,7 @@ def test_micro_batches_give_the_gradient_of_the_big_batch(micro):
     assert torch.allclose(compute_gradients(model, batch, ALONE, micro_batch=micro), loss)
     parts = gradients_of(model)
     for name, gradient in whole.items():
-        assert torch.allclose(parts[name], gradient, rtol=1e-4, atol=1e-6), name
+        assert close(parts[name], gradient), name
     small = compute_gradients(model, {key: value[:2] for key, value in batch.items()}, ALONE)
     assert not torch.allclose(small, loss, rtol=0.1)
 
@@ -99,7 +104,7 @@ def test_gradient_checkpointing_changes_nothing_but_memory():
     plain = gradients_of(model)
     model.gradient_checkpointing()
     compute_gradients(model, batch, ALONE)
-    assert all(torch.allclose(plain[name], each, atol=1e-6) for name, each in gradients_of(model).items())
+    assert all(close(plain[name], each) for name, each in gradients_of(model).items())
 
 
 def test_schedule_rises_then_falls_to_nothing():
