@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from centerclip import CenterCLIP
@@ -18,8 +19,9 @@ from centerclip.data import load
 from centerclip.reports.training_free import Trial, run_settings
 
 SETTINGS = (
-    "B6-4,49 means:B6-4,49 B6-4,128 means:B6-4,128 tome:B6-4,128 dpcknn:B6-4,128 kkz:B6-4,128 attention:B6-4,128 "
-    "sampling:B6-4,128 random:B6-4,128 means:B6-4,256"
+    "B6-4,64 kmedoids[proportional]:B6-4,64 B6-4,128 kmedoids[proportional]:B6-4,128 means:B6-4,128 tome:B6-4,128 "
+    "dpcknn:B6-4,128 kkz:B6-4,128 attention:B6-4,128 sampling:B6-4,128 random:B6-4,128 B6-4,256 "
+    "kmedoids[proportional]:B6-4,256"
 )
 
 
@@ -44,16 +46,18 @@ def main() -> None:
 def show(trials: list[Trial]) -> None:
     """One line a setting; differences against none in brackets, a star where their interval leaves out zero."""
     table = Table(title=trials[0].result.label(), title_justify="left")
-    for column in ("setting", "tokens left", "R@1", "difference", "R@5", "R@10", "v2t R@1", "difference"):
+    for column in ("setting", "tokens left", "R@1", "difference", "R@5", "R@10", "v2t R@1", "difference", "cosine"):
         table.add_column(column, justify="left" if column == "setting" else "right")
     for trial in trials:
         t2v, v2t = trial.result.metrics["t2v"], trial.result.metrics["v2t"]
         table.add_row(
-            trial.setting, f"{100 * trial.tokens:.0f} %", f"{t2v['R1']:.1f}", _difference(trial, "t2v"),
+            escape(trial.setting), f"{100 * trial.tokens:.0f} %", f"{t2v['R1']:.1f}", _difference(trial, "t2v"),
             f"{t2v['R5']:.1f}", f"{t2v['R10']:.1f}", f"{v2t['R1']:.1f}", _difference(trial, "v2t"),
+            f"{trial.closeness:.3f}",
         )  # fmt: skip
     Console(width=140).print(table)
     print("Difference of R@1 against none, with its 95 % interval over videos; * where it leaves out zero.")
+    print("Cosine: of the videos' vectors to those without clustering, the mean.")
 
 
 def _difference(trial: Trial, direction: str) -> str:

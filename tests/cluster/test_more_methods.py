@@ -225,6 +225,8 @@ def test_a_second_step_weighs_by_what_tokens_stand_for():
     first = centers(hidden, frames=4, segments=2, k=4, method="means", grid=(3, 3))
     second = centers(first.tokens, frames=2, segments=1, k=1, method="means", sizes=first.sizes, places=first.places)
     assert second.sizes.tolist() == [[36.0]]
+    kept = centers(first.tokens, frames=2, segments=1, k=3, sizes=first.sizes, places=first.places)
+    assert kept.sizes.sum() == 36
     assert torch.allclose(second.tokens[0, 1], hidden[:, 1:].reshape(36, 6).mean(dim=0), atol=1e-5)
 
 
@@ -250,7 +252,14 @@ def test_notation_round_trip(method):
 
 
 def test_options_round_trip():
-    for text in ("means[proportional=false]:B6-4,49", "dpcknn[neighbours=9]:B6-4,49", "kkz[metric=cosine]:B6-4,49"):
+    assert Setting.parse("kmedoids[proportional]:B6-4,49").proportional
+    assert not Setting.parse("B6-4,49").proportional
+    for text in (
+        "kmedoids[proportional]:B6-4,49",
+        "means[proportional=false]:B6-4,49",
+        "dpcknn[neighbours=9]:B6-4,49",
+        "kkz[metric=cosine]:B6-4,49",
+    ):
         assert str(Setting.parse(text)) == text
     assert not Setting.parse("tome[proportional=false]:B6-4,49").proportional
 
@@ -275,7 +284,9 @@ def test_attach_and_detach(vision, method):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("setting", ["means:B2-2,16", "means:B1-3,16 B3-1,16", "tome:B2-3,16"])
+@pytest.mark.parametrize(
+    "setting", ["means:B2-2,16", "means:B1-3,16 B3-1,16", "tome:B2-3,16", "kmedoids[proportional]:B1-3,16 B3-1,16"]
+)
 def test_merging_a_still_video_changes_nothing(vision, setting):
     """All frames are the same, so every cluster holds copies: weighed by its size, it is exactly its members."""
     before = vision(pixels(still=True)).pooler_output[::6]
@@ -320,7 +331,9 @@ def test_attention_keeps_what_the_block_looks_at(vision):
     assert (lowest_kept >= dropped).all()
 
 
-@pytest.mark.parametrize("setting", ["means:B2-3,10", "tome:B1-3,12 B3-1,10", "attention:B2-3,10"])
+@pytest.mark.parametrize(
+    "setting", ["means:B2-3,10", "tome:B1-3,12 B3-1,10", "attention:B2-3,10", "kmedoids[proportional]:B2-3,10"]
+)
 def test_gradient_checkpointing_gives_the_same_gradients(setting):
     torch.manual_seed(0)
     kind, config = MODELS["clip"]

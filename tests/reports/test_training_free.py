@@ -34,6 +34,8 @@ def test_results_are_kept_and_compared_with_none(tmp_path):
     assert seen[-1] == (9, 9)
     assert str(model.clustering) == "B2-2,5"
     assert trials[0].against_none.difference["t2v"]["R1"] == 0
+    assert trials[0].closeness == pytest.approx(1)
+    assert -1 <= trials[1].closeness <= 1.0001
     assert trials[1].tokens == pytest.approx(10 / 64)
     again = run_settings(model, benchmark, ["means:B2-2,5"], tmp_path / "runs", on_progress=lambda *at: seen.clear())
     assert seen  # nothing was encoded again

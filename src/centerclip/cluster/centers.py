@@ -11,7 +11,7 @@ from .density import density_peaks
 from .errors import ClusterError
 from .kmedoids import Clusters, kmedoids
 from .matching import soft_matching
-from .means import cluster_means
+from .means import cluster_means, cluster_sizes
 from .pooling import check_frames
 from .sampling import sparse_sampling
 from .scores import highest
@@ -31,7 +31,7 @@ class Centers(NamedTuple):
     ids: Tensor  # [V*S, K] into the segment's patch tokens, frame by frame, ascending
     places: Tensor  # [V*S, K, 3]: frame in the video, row, column of every kept token
     assignment: Tensor | None  # [V*S, N]: the centre each token belongs to; None if the method has none
-    sizes: Tensor | None = None  # [V*S, K]: how many tokens each stands for; None where a token stands for itself
+    sizes: Tensor | None = None  # [V*S, K]: how many tokens each stands for; None if the method has no clusters
 
 
 class Kept(NamedTuple):
@@ -77,7 +77,7 @@ def centers(
         grid: rows and columns of the patches; a square by default.
         places: ``[videos * frames, L, 3]`` from an earlier step, so that places still name original patches.
         scores: ``[videos * frames, L]``, how much each patch matters, for ``"attention"``.
-        sizes: ``[videos * frames, L]``, how many tokens each patch stands for after an earlier merging step.
+        sizes: ``[videos * frames, L]``, how many tokens each patch stands for after an earlier step.
         training: sampling and random draw anew, from ``generator``.
 
     Returns:
@@ -138,14 +138,16 @@ def keep_centers(
         chosen = choose(patches, k)
     ids, assignment = chosen if isinstance(chosen, tuple) else (chosen, None)
     averaged = hidden[:, :prefix].unflatten(0, (-1, merged)).mean(dim=1)
+    before = None if sizes is None else sizes.reshape(-1, merged * length)
+    after: Tensor | None
     if method in MERGING if merge is None else merge:
         if assignment is None:
             raise ClusterError("a function whose tokens are merged must return Clusters, not ids alone")
-        before = None if sizes is None else sizes.reshape(-1, merged * length)
         kept, after = cluster_means(patches, assignment, k, before)
-        return Kept(torch.cat([averaged, kept], dim=1), ids, assignment, after)
-    kept = patches.gather(1, ids[:, :, None].expand(-1, -1, patches.shape[2]))
-    return Kept(torch.cat([averaged, kept], dim=1), ids, assignment, None)
+    else:
+        kept = patches.gather(1, ids[:, :, None].expand(-1, -1, patches.shape[2]))
+        after = None if assignment is None else cluster_sizes(assignment, k, before)
+    return Kept(torch.cat([averaged, kept], dim=1), ids, assignment, after)
 
 
 def patch_places(

@@ -25,6 +25,12 @@ def cluster_means(tokens: Tensor, assignment: Tensor, k: int, sizes: Tensor | No
     return means.to(tokens.dtype), totals
 
 
+def cluster_sizes(assignment: Tensor, k: int, sizes: Tensor | None = None) -> Tensor:
+    """How many tokens are in each cluster, ``[B, K]``; the arguments are those of :func:`cluster_means`."""
+    weights = torch.ones(assignment.shape, device=assignment.device) if sizes is None else sizes
+    return weights.new_zeros(len(assignment), k).scatter_add_(1, assignment, weights)
+
+
 def size_bias(sizes: Tensor, frames: float, prefix: int) -> Tensor:
     """What proportional attention adds to the keys: the logarithm of how many tokens each stands for.
 

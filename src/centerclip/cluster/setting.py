@@ -7,6 +7,7 @@ stages are written one after the other, the method in front, its options in brac
     B6-4,49                        k-medoids++
     spectral:B6-3,49               spectral clustering
     spectral[sigma=median]:B6-3,49 with an option
+    kmedoids[proportional]:B6-4,49 later attention weighs a centre by the size of its cluster
     B4-6,49 B8-3,49                twice
     pooling:B6-4,49  sampling:B6-4,49  token-shift  temporal-shift
 
@@ -35,6 +36,7 @@ OPTIONS: dict[str, dict[str, tuple[str, ...] | type]] = {
         "normalise": bool,
         "centre": ("medoid", "nearest-to-mean"),
         "iterations": int,
+        "proportional": bool,
     },
     "spectral": {
         "sigma": float,  # or "median"
@@ -42,6 +44,7 @@ OPTIONS: dict[str, dict[str, tuple[str, ...] | type]] = {
         "neighbours": int,
         "normalise": bool,
         "iterations": int,
+        "proportional": bool,
     },
     "means": {
         "metric": ("euclidean", "cosine"),
@@ -51,8 +54,8 @@ OPTIONS: dict[str, dict[str, tuple[str, ...] | type]] = {
         "proportional": bool,
     },
     "tome": {"proportional": bool},
-    "dpcknn": {"neighbours": int},
-    "kkz": {"metric": ("euclidean", "cosine"), "normalise": bool},
+    "dpcknn": {"neighbours": int, "proportional": bool},
+    "kkz": {"metric": ("euclidean", "cosine"), "normalise": bool, "proportional": bool},
 }
 
 
@@ -107,7 +110,7 @@ class Setting:
     @property
     def proportional(self) -> bool:
         """Whether later attention weighs a token by the number of tokens it stands for."""
-        return self.method in MERGING and bool(self.options.get("proportional", True))
+        return bool(self.options.get("proportional", self.method in MERGING))
 
     def segments(self, frames: int) -> int:
         """How many vectors a video of ``frames`` frames gets: one a segment, or one a frame."""

@@ -101,7 +101,7 @@ class Attachment:
                     training=block.training,
                 )
                 self._scores = None
-                if sizes is not None:
+                if self.setting.proportional and sizes is not None:
                     self._sizes[stage] = sizes
                     self._biases[stage] = size_bias(sizes, self.frames / stage.segments, self.prefix)
                 if self._recorded is not None:

@@ -1,6 +1,7 @@
 """Clustering put into a model that was trained without it: how much recall each setting costs."""
 
 import hashlib
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,14 +12,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
 
 from ..cluster import Setting
 from ..data import Benchmark
 from ..data.loader import Loader
 from ..evaluation import Comparison, EncodedBenchmark, Evaluation, compare, evaluate_vectors
+from ..evaluation.whole_files import write_whole
 from ..model import CenterCLIP
+from ..model.encoded import video_vectors
 
 NONE = "none"
+CLOSENESS = "closeness.json"  # written last: a result without it is not finished
 OnProgress = Callable[[int, int], None]  # videos finished, of how many
 
 
@@ -29,6 +34,7 @@ class Trial:
     setting: str
     result: Evaluation
     against_none: Comparison
+    closeness: float  # mean cosine of the videos' vectors to those without clustering
     tokens: float  # tokens of a segment after the last stage, as a part of those before; 1 without clustering
 
 
@@ -55,14 +61,21 @@ def run_settings(
     wanted = [NONE, *(each for each in dict.fromkeys(wanted) if each != NONE)]
     weights = weights_fingerprint(model)
     places = {each: folder / f"{file_name(each)}-{weights}-{benchmark.fingerprint}" for each in wanted}
-    missing = [each for each, place in places.items() if not (place / "evaluation.json").exists()]
+    missing = [each for each, place in places.items() if not (place / CLOSENESS).exists()]
     if missing:
-        for setting, result in _evaluate(model, benchmark, missing, on_progress).items():
+        for setting, (result, closeness) in _evaluate(model, benchmark, missing, on_progress).items():
             result.save(places[setting])
+            content = json.dumps({"cosine": closeness}) + "\n"
+            write_whole(places[setting] / CLOSENESS, partial(Path.write_text, data=content))
     found = {setting: Evaluation.load(place) for setting, place in places.items()}
-    patches = model.attachment.patches
     return [
-        Trial(setting, result, compare(found[NONE], result), kept_share(Setting.parse(setting), model.frames, patches))
+        Trial(
+            setting,
+            result,
+            compare(found[NONE], result),
+            closeness=json.loads((places[setting] / CLOSENESS).read_text())["cosine"],
+            tokens=kept_share(Setting.parse(setting), model.frames, model.attachment.patches),
+        )
         for setting, result in found.items()
     ]
 
@@ -91,18 +104,24 @@ def weights_fingerprint(model: CenterCLIP) -> str:
 
 def _evaluate(
     model: CenterCLIP, benchmark: Benchmark, settings: Sequence[str], on_progress: OnProgress
-) -> dict[str, Evaluation]:
+) -> dict[str, tuple[Evaluation, float]]:
     """Every batch is decoded once and goes through the blocks that all settings share once."""
     began, before = time.perf_counter(), model.clustering
     segments: dict[str, list[Tensor]] = {setting: [] for setting in settings}
     masks: dict[str, list[Tensor]] = {setting: [] for setting in settings}
+    closeness: dict[str, list[Tensor]] = {setting: [] for setting in settings}
     size, done = model.preprocess.short_side or model.preprocess.size, 0
     loader = Loader(benchmark, training=False, batch_size=model.batch_size(), frames=model.frames, size=size)
     try:
         for batch in loader.epoch():
-            for setting, (vectors, real) in encode_with_each(model, batch["rgb"], batch["mask"], settings):
-                segments[setting].append(vectors.cpu())
-                masks[setting].append(real.cpu())
+            plain: Tensor | None = None
+            for setting, (vectors, real) in encode_with_each(model, batch["rgb"], batch["mask"], [NONE, *settings]):
+                whole = video_vectors(vectors, real)
+                plain = whole if plain is None else plain
+                if setting in segments:
+                    segments[setting].append(vectors.cpu())
+                    masks[setting].append(real.cpu())
+                    closeness[setting].append(cosine_similarity(whole, plain).cpu())
             done += len(batch["rgb"])
             on_progress(done, len(benchmark))
         texts = model.encode_text(benchmark.captions).cpu()
@@ -110,7 +129,8 @@ def _evaluate(
         for setting in settings:
             model.set_clustering(setting)
             encoded = EncodedBenchmark(benchmark, torch.cat(segments[setting]), torch.cat(masks[setting]), texts)
-            found[setting] = evaluate_vectors(model, encoded, started=began)
+            result = evaluate_vectors(model, encoded, started=began)
+            found[setting] = (result, torch.cat(closeness[setting]).mean().item())
     finally:
         loader.close()
         model.set_clustering(before)
