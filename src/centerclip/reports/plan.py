@@ -71,7 +71,7 @@ def make_plans(
             continue
         if small:
             recipe = scaled(recipe, read_recipe(_file(row.recipe)), quick=quick)
-            row = replace(row, part="", series="MiniVTT" if row.series else "")
+            row = replace(row, part="", series=f"MiniVTT, as {row.series}" if row.series else "")
         updates = {"start": start} if start else {}
         data = {"validate_on": select_on} if select_on else {}
         recipe = recipe.model_copy(
