@@ -31,10 +31,11 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--split", default="test")
     parser.add_argument("--frames", type=int, default=12)
+    parser.add_argument("--rule", choices=("mean", "renormalise"), help="similarity rule; the model's own by default")
     parser.add_argument("--settings", nargs="+", default=SETTINGS.split())
     parser.add_argument("--output", type=Path, default=Path("runs/training-free"))
     given = parser.parse_args()
-    model = CenterCLIP.from_pretrained(given.model, clustering="none", frames=given.frames)
+    model = CenterCLIP.from_pretrained(given.model, clustering="none", frames=given.frames, similarity_rule=given.rule)
     benchmark = load("folder", given.root, given.split)
 
     def progress(done: int, total: int) -> None:

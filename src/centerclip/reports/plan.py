@@ -39,7 +39,8 @@ class Plan:
     def title(self) -> str:
         """The row's name, with what was run where that differs."""
         ran = self.recipe.model.clustering
-        return self.row.label if ran in self.row.label.replace("k-medoids++, ", "") else f"{self.row.label}: {ran}"
+        told = ran == "none" or ran in self.row.label.replace("k-medoids++, ", "")
+        return self.row.label if told else f"{self.row.label}: {ran}"
 
 
 def make_plans(
