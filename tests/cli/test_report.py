@@ -65,6 +65,42 @@ def test_a_table_on_a_laptop_and_again_from_the_logs(world, model, tmp_path):
     assert rows[0]["published"]["t2v"]["R1"] == 21.0
 
 
+def test_several_reports_share_their_runs(world, model, tmp_path):
+    folders = ("--runs", tmp_path / "runs", "--output", tmp_path / "out", "--data", "minivtt", "--model", model)
+    code, text = run("run", "norm", "twice", "tsne", "--video", next(world.glob("*.mp4")), "--root", world,
+                     "--no-training", "--workers", 0, "--json", *folders)  # fmt: skip
+    assert code == 0
+    decoder, found = json.JSONDecoder(), []
+    while text.strip():
+        content, end = decoder.raw_decode(text := text.strip())
+        found.append(content["report"])
+        text = text[end:]
+    assert found == ["norm", "twice", "tsne"]
+    assert len(list((tmp_path / "runs").iterdir())) == 5  # four and three rows, of which two are the same
+
+
+def test_training_free_sweeps_and_single_settings(world, model, tmp_path):
+    common = ("training-free", model, "--root", world, "--runs", tmp_path / "runs", "--output", tmp_path)
+    code, text = run(*common, "--setting", "B3-4,9", "--setting", "means:B3-4,9", "--json")
+    assert code == 0
+    assert [each["setting"] for each in json.loads(text)["trials"]] == ["none", "B3-4,9", "means:B3-4,9"]
+    assert not (tmp_path / "training-free.png").exists()
+    code, text = run(*common, "--name", "sweep")
+    assert code == 0
+    assert "| `kmedoids[proportional]:B3-4,36` | 33 %" in text
+    assert (tmp_path / "sweep.md").read_text(encoding="utf-8") in text
+    assert (tmp_path / "sweep.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_pictures_of_a_model_without_clustering(world, model, tmp_path):
+    plain = CenterCLIP.from_pretrained(model, clustering="none")
+    plain.save_pretrained(tmp_path / "plain")
+    clip = next(world.glob("*.mp4"))
+    code, _ = run("run", "tsne", "--video", clip, "--model", tmp_path / "plain", "--output", tmp_path)
+    assert code == 0
+    assert "B3-4,36" in (tmp_path / "tsne.svg").read_text(encoding="utf-8")
+
+
 def test_pictures_of_one_video(world, model, tmp_path):
     clip = next(world.glob("*.mp4"))
     for name in ("tsne", "centres"):

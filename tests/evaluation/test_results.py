@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from centerclip.evaluation import Evaluation, EvaluationError, bootstrap, compare, rank_matrix, summaries
+from centerclip.evaluation import Evaluation, EvaluationError, Seeds, bootstrap, compare, gain, rank_matrix, summaries
 from centerclip.evaluation.metrics import NAMES, summary
 
 
@@ -161,3 +161,40 @@ def test_results_of_different_data_are_not_compared() -> None:
         compare(result, made(1.0, videos=30))
     with pytest.raises(EvaluationError, match="list different queries"):
         compare(result, replace(result, video_ids=tuple(f"other{n}" for n in range(40))))
+
+
+def test_seeds_are_averaged_and_their_intervals_shrink_with_what_they_share() -> None:
+    runs = [made(1.0, seed=seed) for seed in range(4)]
+    seeds = Seeds(tuple(runs))
+    for direction in ("t2v", "v2t"):
+        for name in NAMES:
+            assert seeds.metrics[direction][name] == pytest.approx(np.mean([r.metrics[direction][name] for r in runs]))
+    assert Seeds((runs[0],)).intervals == runs[0].intervals
+    low, high = seeds.intervals["t2v"]["R1"]
+    assert high - low < np.mean([run.interval()[1] - run.interval()[0] for run in runs])
+    assert low < seeds.metrics["t2v"]["R1"] < high
+
+
+def test_a_gain_is_paired_by_video_and_by_seed() -> None:
+    worse, better = (Seeds(tuple(made(quality, seed=seed) for seed in range(3))) for quality in (0.5, 2.5))
+    found = gain(worse, better)
+    assert found.mean == pytest.approx(better.metrics["t2v"]["R1"] - worse.metrics["t2v"]["R1"])
+    assert found.low > 0
+    assert found.seeds == pytest.approx(
+        [b.metrics["t2v"]["R1"] - a.metrics["t2v"]["R1"] for a, b in zip(worse.results, better.results, strict=True)]
+    )
+    assert str(found).endswith(f", seeds {min(found.seeds):+.1f} to {max(found.seeds):+.1f}")
+    nothing = gain(worse, worse)
+    assert (nothing.mean, nothing.low, nothing.high) == (0, 0, 0)
+    one = compare(worse.results[0], better.results[0])
+    single = gain(Seeds(worse.results[:1]), Seeds(better.results[:1]), "v2t", "MnR")
+    assert (single.low, single.high) == pytest.approx(one.intervals["v2t"]["MnR"])
+
+
+def test_seeds_must_be_of_the_same_data() -> None:
+    with pytest.raises(EvaluationError, match="different data"):
+        Seeds((made(1.0), made(1.0, fingerprint="another")))
+    with pytest.raises(EvaluationError, match="2 seeds cannot be compared with 1"):
+        gain(Seeds((made(1.0), made(1.0))), Seeds((made(1.0),)))
+    with pytest.raises(EvaluationError, match="at least one"):
+        Seeds(())

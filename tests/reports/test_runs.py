@@ -1,12 +1,15 @@
 """Rows are trained, measured and kept; a table comes from what is kept."""
 
 import json
+import re
+import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 
 from centerclip.distributed import Processes
-from centerclip.reports import curves, runs
+from centerclip.reports import curves, queue, runs
 from centerclip.reports.catalogue import Published, Report, Row
 from centerclip.reports.errors import ReportError
 from centerclip.reports.pictures import Kept, draw_centres, draw_token_map
@@ -40,16 +43,60 @@ def outcomes(world, tmp_path_factory):
         plan_of(folder, "B1-2,8", zero_shot=True, axis="block B"),
         plan_of(folder, "B2-2,8", zero_shot=True, axis="block B"),
     ]
-    return folder, [runs.run_plan(plan, world, folder / "runs", ALONE, workers=0) for plan in plans]
+    return folder, queue.run_all(plans, world, folder / "runs", ALONE, workers=0)
 
 
 def test_a_finished_row_is_not_run_again(world, outcomes, monkeypatch):
     folder, found = outcomes
     monkeypatch.setattr(runs, "evaluate", lambda *_, **__: pytest.fail("evaluated again"))
-    again = runs.run_plan(found[0].plan, world, folder / "runs", ALONE)
-    assert again.result.metrics == found[0].result.metrics
+    (again,) = queue.run_all([found[0].plan], world, folder / "runs", ALONE)
+    assert again.seeds.metrics == found[0].seeds.metrics
     assert again.costs == found[0].costs
-    assert runs.find_outcome(found[0].plan, folder / "runs").costs == found[0].costs  # from the logs alone
+    assert queue.read_all([found[0].plan], folder / "runs")[0].costs == found[0].costs  # from the logs alone
+
+
+def test_seeds_are_runs_of_their_own_several_at_a_time(world, outcomes, tmp_path):
+    folder, found = outcomes
+    plans = [found[0].plan, found[1].plan, found[0].plan]
+    shutil.copytree(folder / "runs", tmp_path / "runs")
+    seen = []
+    watcher = queue.Watcher(on_run=lambda done, total: seen.append((done, total)))
+    rows = queue.run_all(plans, world, tmp_path / "runs", ALONE, seeds=2, jobs=2, workers=0, watcher=watcher)
+    assert seen == [(1, 3), (2, 3), (3, 3)]  # two seeds of the trained row, once though it is there twice; one as it is
+    first, second = rows[0].seeds.results
+    assert first.metrics == found[0].seeds.metrics
+    assert rows[1].seeds.results[0].metrics == rows[1].seeds.results[1].metrics
+    recipes = [path.read_text() for path in (tmp_path / "runs").glob("folder-none-*/recipe.toml")]
+    assert sorted(int(re.search(r"seed = (\d+)", text)[1]) for text in recipes) == [42, 43]
+    mean = (first.metrics["t2v"]["MnR"] + second.metrics["t2v"]["MnR"]) / 2
+    assert rows[0].seeds.metrics["t2v"]["MnR"] == pytest.approx(mean)
+    table = make_table(Report("x", "Title", "", "table"), rows, small=True)
+    assert "mean of 2 seeds" in table.label
+    assert ", seeds +" in table.rows[1][-2] or ", seeds -" in table.rows[1][-2]
+    again = queue.read_all(plans, tmp_path / "runs", seeds=2)
+    assert [each.seeds.metrics for each in again] == [each.seeds.metrics for each in rows]
+
+
+def test_an_error_in_another_process_names_the_row(world, outcomes, tmp_path):
+    plan = outcomes[1][0].plan
+    model = plan.recipe.model.model_copy(update={"start": str(tmp_path / "nothing")})
+    broken = replace(plan, recipe=plan.recipe.model_copy(update={"model": model}))
+    with pytest.raises(ReportError, match=r"baseline: .*nothing"):
+        queue.run_all([broken], world, tmp_path, ALONE, jobs=2)
+
+
+def test_several_runs_at_a_time_are_for_one_process(world, outcomes, tmp_path):
+    with pytest.raises(ReportError, match="leave out --jobs"):
+        queue.run_all([outcomes[1][0].plan], world, tmp_path, Processes(0, 2, torch.device("cpu")), jobs=2)
+
+
+def test_another_start_is_another_run(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"one")
+    before = runs.fingerprint_of({}, str(tmp_path))
+    assert runs.fingerprint_of({}, str(tmp_path)) == before
+    (tmp_path / "model.safetensors").write_bytes(b"two")
+    assert runs.fingerprint_of({}, str(tmp_path)) != before
+    assert runs.fingerprint_of({}, "openai/clip-vit-base-patch32") == runs.fingerprint_of({}, "new")
 
 
 def test_other_settings_or_data_are_another_run(outcomes, tmp_path):
@@ -60,9 +107,9 @@ def test_other_settings_or_data_are_another_run(outcomes, tmp_path):
     assert runs.run_folder(changed, folder, "abc").name not in names
     assert runs.run_folder(found[0].plan, folder, "def").name not in names
     with pytest.raises(ReportError, match="no finished run"):
-        runs.find_outcome(changed, folder / "runs")
+        runs.find_run(changed, folder / "runs")
     with pytest.raises(ReportError, match="no finished run"):
-        runs.find_outcome(found[0].plan, tmp_path)
+        runs.find_run(found[0].plan, tmp_path)
 
 
 def test_costs_are_beside_no_clustering(outcomes):
@@ -81,13 +128,16 @@ def test_a_damaged_cost_file_is_named(outcomes, tmp_path):
     (copy / "evaluation" / "test" / "evaluation.json").write_text("{}")
     (copy / "costs.json").write_text("{")
     with pytest.raises(ReportError, match=r"costs\.json cannot be read"):
-        runs.find_outcome(found[0].plan, tmp_path)
+        queue.read_all([found[0].plan], tmp_path)
+    (copy / "costs.json").unlink()
+    with pytest.raises(ReportError, match="was not measured"):
+        queue.read_all([found[0].plan], tmp_path)
 
 
 def test_full_tables_have_the_published_figure_and_the_difference(outcomes):
     _, found = outcomes
     table = make_table(Report("x", "Title", "Table 1", "table"), found, small=False)
-    own = found[0].result.metrics["t2v"]["R1"]
+    own = found[0].seeds.metrics["t2v"]["R1"]
     cells = dict(zip(table.columns, table.rows[0], strict=True))
     assert cells["T→V R@1"] == f"{own:.1f} (40, {own - 40:+.1f})"
     assert "(" not in cells["T→V R@10"]  # not published

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from centerclip.cluster import Setting
+from centerclip.reports import training_free
+from centerclip.reports.sweep import sweep_points, sweep_settings, usual_stage
 from centerclip.reports.training_free import encode_with_each, kept_share, run_settings
 from tests.evaluation.made_up import coloured
 from tests.model import tiny
@@ -23,15 +25,16 @@ def test_sharing_blocks_changes_nothing():
     assert not any("forward" in vars(block) for block in model.attachment.blocks)
 
 
-def test_results_are_kept_and_compared_with_none(tmp_path):
+def test_results_are_kept_and_compared_with_none(tmp_path, monkeypatch):
     benchmark = coloured(tmp_path / "clips")
     model = tiny.center_clip("B2-2,5", frames=4)
+    monkeypatch.setattr(training_free, "TOGETHER", 1)
     seen = []
     trials = run_settings(
         model, benchmark, ["means:B2-2,5"], tmp_path / "runs", on_progress=lambda *at: seen.append(at)
     )
     assert [trial.setting for trial in trials] == ["none", "means:B2-2,5"]
-    assert seen[-1] == (9, 9)
+    assert seen[-1] == (18, 18)  # nine videos, two settings one after the other
     assert str(model.clustering) == "B2-2,5"
     assert trials[0].against_none.difference["t2v"]["R1"] == 0
     assert trials[0].closeness == pytest.approx(1)
@@ -44,6 +47,24 @@ def test_results_are_kept_and_compared_with_none(tmp_path):
         model.backbone.visual_projection.weight.add_(1)  # another model: another place
     assert len(run_settings(model, benchmark, [], tmp_path / "runs")) == 1
     assert len(list((tmp_path / "runs").iterdir())) == 3
+
+
+def test_a_sweep_passes_through_the_paper_s_place():
+    sizes = {"blocks": 12, "patches": 49, "frames": 12}
+    points = sweep_points(**sizes)
+    assert str(usual_stage(**sizes)) == "B6-4,49"
+    for axis in ("block B", "clusters K", "segments S"):
+        here = {point.setting for point in points if point.axis == axis}
+        assert {"B6-4,49", "kmedoids[proportional]:B6-4,49", "means:B6-4,49"} <= here
+    settings = sweep_settings(**sizes)
+    assert len(settings) == len(set(settings))
+    assert {point.setting for point in points} <= set(settings)
+    assert "attention:B6-4,24" in settings
+    for setting in settings:
+        Setting.parse(setting).check(**sizes)
+    for odd in ({"blocks": 2, "patches": 1, "frames": 1}, {"blocks": 3, "patches": 9, "frames": 8}):
+        for setting in sweep_settings(**odd):
+            Setting.parse(setting).check(**odd)
 
 
 def test_kept_share():

@@ -21,7 +21,12 @@ def progress(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]
         task = bar.add_task(title, total=None, rate="")
 
         def show(finished: int, total: int) -> None:
-            speed = bar.tasks[0].speed
-            bar.update(task, completed=finished, total=total, rate=f"{speed:.1f} a second" if speed else "")
+            bar.update(task, completed=finished, total=total, rate=_rate(bar.tasks[0].speed))
 
         yield show
+
+
+def _rate(speed: float | None) -> str:
+    if not speed:
+        return ""
+    return f"{speed:.1f} a second" if speed >= 1 else f"{60 * speed:.1f} a minute"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .training_free import training_free
+
 if TYPE_CHECKING:
     from ..model import CenterCLIP
     from ..reports.catalogue import Report
@@ -19,6 +21,8 @@ app = typer.Typer(
     help="Make the tables and figures of the paper, on its benchmarks or, scaled down, on a laptop.",
     no_args_is_help=True,
 )
+
+app.command("training-free")(training_free)
 
 DATA = ("paper", "minivtt")
 VIDEO_MODEL = "demo"
@@ -64,7 +68,9 @@ def list_reports(
 
 @app.command()
 def run(
-    name: Annotated[str, typer.Argument(help="A name that `centerclip report list` shows.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Names that `centerclip report list` shows, or all.")
+    ],
     root: Annotated[
         Path | None,
         typer.Option(
@@ -85,6 +91,8 @@ def run(
         typer.Option("--training/--no-training", help="Train each row, or put its clustering into the model as it is."),
     ] = True,
     quick: Annotated[bool, typer.Option("--quick", help="One epoch for each row.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Train each row with this many seeds.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time on a CPU, which share its cores.")] = 1,
     from_logs: Annotated[bool, typer.Option("--from-logs", help="Rebuild it from finished runs alone.")] = False,
     select_on: Annotated[
         str | None, typer.Option(help="Split that chooses the best epoch.", show_default="the recipe's: val")
@@ -92,7 +100,9 @@ def run(
     video: Annotated[
         Path | None, typer.Option(help="Video of a picture.", show_default="the first bundled clip")
     ] = None,
-    clustering: Annotated[str | None, typer.Option(help="Clustering of a picture.", show_default="the model's")] = None,
+    clustering: Annotated[
+        str | None, typer.Option(help="Clustering of a picture.", show_default="the model's, or k-medoids++ half-way")
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Where runs are kept; finished ones are not repeated.")] = Path(
         "runs/reports"
     ),
@@ -100,67 +110,67 @@ def run(
         "reports"
     ),
     workers: Annotated[int | None, typer.Option(min=0, help="Decoding processes.", show_default="cores")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a report.")] = False,
 ) -> None:
-    """Make one table or figure. The same command again goes on where it was stopped."""
-    from ..reports.catalogue import find_report
+    """Make tables and figures. The same command again goes on where it was stopped."""
+    from ..reports.catalogue import find_report, reports
+    from ..reports.plan import make_plans
 
     if data not in DATA:
         raise typer.BadParameter(f"--data {data}: it is {' or '.join(DATA)}")
-    report = find_report(name)
-    if report.kind == "picture":
-        files = _picture(report, model or VIDEO_MODEL, video, clustering, output)
-        if as_json:
-            typer.echo(json.dumps({"report": report.name, "files": [str(path) for path in files]}))
-        else:
-            typer.echo("Wrote " + " and ".join(map(str, files)))
-        return
-    if root is None and not from_logs:
+    wanted = list(reports().values()) if names == ["all"] else [find_report(name) for name in dict.fromkeys(names)]
+    tables = [report for report in wanted if report.kind != "picture"]
+    if tables and root is None and not from_logs:
         raise typer.BadParameter("--root is missing: the folder with the videos of the benchmark.")
-    from ..reports.plan import make_plans
-
     small = data == "minivtt"
-    plans = make_plans(report, small=small, quick=quick, start=model, select_on=select_on, training=training)
-    outcomes = _outcomes(plans, None if from_logs else root, runs, workers, as_json)
-    if outcomes is not None:
-        _finish(report, outcomes, output, small=small, as_json=as_json)
+    plans = {
+        report.name: make_plans(report, small=small, quick=quick, start=model, select_on=select_on, training=training)
+        for report in tables
+    }
+    every = [plan for each in plans.values() for plan in each]
+    found = _outcomes(every, None if from_logs else root, runs, workers, seeds=seeds, jobs=jobs, quiet=as_json)
+    if found is None:
+        return
+    rows = iter(found)
+    for report in wanted:
+        if report.kind == "picture":
+            files = _picture(report, model or VIDEO_MODEL, video, clustering, output)
+            content = json.dumps({"report": report.name, "files": [str(path) for path in files]})
+            typer.echo(content if as_json else "Wrote " + " and ".join(map(str, files)))
+        else:
+            own = [next(rows) for _ in plans[report.name]]
+            _finish(report, own, output, small=small, as_json=as_json)
 
 
 def _outcomes(
-    plans: "list[Plan]", root: Path | None, runs: Path, workers: int | None, quiet: bool
+    plans: "list[Plan]", root: Path | None, runs: Path, workers: int | None, *, seeds: int, jobs: int, quiet: bool
 ) -> "list[Outcome] | None":
     """Every row, run or read; None on the processes that do not print."""
-    from ..reports.runs import find_outcome, run_plan
+    if not plans:
+        return []
+    from ..reports.queue import Watcher, read_all, run_all
 
     if root is None:
-        return [find_outcome(plan, runs) for plan in plans]
+        return read_all(plans, runs, seeds=seeds)
     from ..distributed import processes
 
-    with processes() as group:
+    with processes() as group, _watch(quiet=quiet or not group.main, steps=jobs == 1) as (on_run, on_step):
 
         def say(text: str) -> None:
             if group.main:
                 typer.echo(text, err=True)
 
-        found = []
-        for number, plan in enumerate(plans, start=1):
-            with _bar(f"run {number} of {len(plans)}", quiet=quiet or not group.main) as bar:
-                found.append(run_plan(plan, root.expanduser(), runs, group, workers=workers, say=say, on_step=bar))
+        watcher = Watcher(say, on_run, on_step)
+        found = run_all(plans, root.expanduser(), runs, group, seeds=seeds, jobs=jobs, workers=workers, watcher=watcher)
         return found if group.main else None
 
 
 def _finish(report: "Report", outcomes: "list[Outcome]", output: Path, *, small: bool, as_json: bool) -> None:
-    from ..evaluation.whole_files import write_whole
     from ..reports.table import make_table, to_json
 
     table = make_table(report, outcomes, small=small)
     content = to_json(report, outcomes, small=small)
-    output.mkdir(parents=True, exist_ok=True)
-    files = []
-    for suffix, text in (("md", table.to_markdown()), ("json", json.dumps(content, indent=2) + "\n")):
-        path = output / f"{report.name}.{suffix}"
-        write_whole(path, lambda scratch, text=text: scratch.write_text(text, encoding="utf-8"))  # type: ignore[misc]
-        files.append(path)
+    files = table.write(output / report.name, content)
     if report.kind == "curves":
         from ..reports.curves import draw_curves
 
@@ -178,12 +188,15 @@ def _picture(report: "Report", name: str, video: Path | None, clustering: str | 
 
     from ..model import CenterCLIP
     from ..model.demo import demo_clips
+    from ..reports.sweep import usual_stage
 
     model = CenterCLIP.from_pretrained(name)
     if clustering is not None:
         model.set_clustering(clustering)
-    if not model.clustering.stages:
-        raise typer.BadParameter(f"{name} does not cluster; add for example --clustering B3-4,36")
+    elif not model.clustering.stages:
+        attached = model.attachment
+        place = usual_stage(blocks=len(attached.blocks), patches=attached.patches, frames=model.frames)
+        model.set_clustering(str(place))
     clip = video or min(path for path in demo_clips().rglob("*") if path.suffix == ".mp4")
     with Console(stderr=True).status("reading and drawing"):
         draw = _token_map if report.name == "tsne" else _centres
@@ -225,8 +238,12 @@ def _centres(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[Pat
 
 
 @contextmanager
-def _bar(title: str, *, quiet: bool) -> "Iterator[Callable[[Progress], None]]":
+def _watch(*, quiet: bool, steps: bool) -> "Iterator[tuple[Callable[[int, int], None], Callable[[Progress], None]]]":
+    """One bar: the steps of the run at work, or of several at a time the runs that are done."""
     from .progress import progress
 
-    with progress(title, quiet=quiet) as show:
-        yield lambda at: show(at.step, at.steps)
+    with progress("steps of this run" if steps else "runs", quiet=quiet) as show:
+        if steps:
+            yield (lambda done, total: None), (lambda at: show(at.step, at.steps))
+        else:
+            yield show, (lambda at: None)

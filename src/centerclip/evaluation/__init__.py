@@ -7,6 +7,7 @@ from .evaluate import evaluate, evaluate_vectors
 from .metrics import Metrics, rank_matrix, retrieval_metrics, summaries
 from .ranking import Ranks
 from .result import Evaluation
+from .seeds import Gain, Seeds, gain
 from .vectors import rank_vectors
 
 __all__ = [
@@ -14,12 +15,15 @@ __all__ = [
     "EncodedBenchmark",
     "Evaluation",
     "EvaluationError",
+    "Gain",
     "Metrics",
     "Ranks",
+    "Seeds",
     "compare",
     "encode_benchmark",
     "evaluate",
     "evaluate_vectors",
+    "gain",
     "rank_matrix",
     "rank_vectors",
     "retrieval_metrics",

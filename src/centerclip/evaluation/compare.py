@@ -31,11 +31,11 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
     Raises:
         EvaluationError: they are of different data; it says what differs.
     """
-    _check_same(first, second)
+    check_same(first, second)
     difference: Metrics = {}
     intervals: Intervals = {}
     for direction, other, video in zip(
-        DIRECTIONS, _aligned(first, second), (first.video_of_caption, np.arange(first.gallery)), strict=True
+        DIRECTIONS, aligned_ranks(first, second), (first.video_of_caption, np.arange(first.gallery)), strict=True
     ):
         own = getattr(first.ranks, direction)
         samples = bootstrap.resampled([own, other], video, first.gallery)
@@ -46,7 +46,8 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
     return Comparison(first, second, difference, intervals)
 
 
-def _check_same(first: Evaluation, second: Evaluation) -> None:
+def check_same(first: Evaluation, second: Evaluation) -> None:
+    """Raise EvaluationError, with what differs, unless both are of the same split, gallery and data."""
     pairs = (
         ("split", first.split, second.split),
         ("gallery", f"{first.gallery:,} videos", f"{second.gallery:,} videos"),
@@ -60,7 +61,7 @@ def _check_same(first: Evaluation, second: Evaluation) -> None:
         )
 
 
-def _aligned(first: Evaluation, second: Evaluation) -> tuple[np.ndarray, np.ndarray]:
+def aligned_ranks(first: Evaluation, second: Evaluation) -> tuple[np.ndarray, np.ndarray]:
     """The ranks of ``second`` in the order of the queries of ``first``: annotation files may list videos otherwise."""
     ranks = []
     for own, others, values in (

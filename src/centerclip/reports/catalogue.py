@@ -146,6 +146,8 @@ def _methods() -> Iterator[Row]:
         "spectral:B6-4,49": "spectral",
         "pooling:B6-4,49": "pooling",
         "sampling:B6-4,49": "sparse sampling",
+        "token-shift": "token shift",
+        "temporal-shift": "temporal shift",
         "kmedoids[proportional]:B6-4,49": "k-medoids++, weighed by size",
         "means:B6-4,49": "means of the clusters, weighed by size",
         "means[proportional=false]:B6-4,49": "means of the clusters",

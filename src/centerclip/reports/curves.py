@@ -43,7 +43,7 @@ def _draw(panel: Any, kind: str, axis: str, series: str, number: int, outcomes: 
     y = [_value(each, kind) for each in here]
     panel.plot(x, y, marker=marker, color=colour, label=series)
     if kind == "recall":
-        bounds = [each.result.interval("t2v", "R1") for each in here]
+        bounds = [each.seeds.intervals["t2v"]["R1"] for each in here]
         panel.fill_between(x, [low for low, _ in bounds], [high for _, high in bounds], color=colour, alpha=0.15)
     panel.set_xticks(x)
     for each in outcomes:
@@ -54,5 +54,5 @@ def _draw(panel: Any, kind: str, axis: str, series: str, number: int, outcomes: 
 def _value(outcome: Outcome, kind: str) -> float:
     costs = outcome.costs
     if kind == "recall":
-        return outcome.result.metrics["t2v"]["R1"]
+        return outcome.seeds.metrics["t2v"]["R1"]
     return costs.saved_mb if kind == "memory" else costs.none_encode_ms / costs.encode_ms

@@ -42,6 +42,13 @@ class Plan:
         told = ran == "none" or ran in self.row.label.replace("k-medoids++, ", "")
         return self.row.label if told else f"{self.row.label}: {ran}"
 
+    def with_seed(self, number: int) -> "Plan":
+        """The same run with the recipe's seed plus ``number``; a row that is not trained has no seed."""
+        if self.row.zero_shot or not number:
+            return self
+        train = self.recipe.train.model_copy(update={"seed": self.recipe.train.seed + number})
+        return replace(self, recipe=self.recipe.model_copy(update={"train": train}))
+
 
 def make_plans(
     report: Report,
@@ -57,7 +64,8 @@ def make_plans(
     Args:
         report: a table or curves.
         small: on MiniVTT with the small model: blocks, patches and frames in proportion. Rows that come to the same
-            run are kept once; rows of a larger tower are left out.
+            run are kept once; rows of a larger tower are left out, and of curves on several benchmarks all but the
+            first, since all would be the same benchmark here.
         quick: one epoch.
         start: the model that runs start from, in place of the recipe's; then too, rows of a larger tower are left out.
         select_on: the split that chooses the best epoch, in place of the recipe's.
@@ -65,6 +73,8 @@ def make_plans(
     """
     plans: list[Plan] = []
     for each in report.rows:
+        if small and each.series != report.rows[0].series:
+            continue
         row = each if training else replace(each, zero_shot=True)
         changes = [*row.changes, *(QUICK if quick else ())]
         recipe = read_recipe(_file(row.recipe), changes)
@@ -72,7 +82,7 @@ def make_plans(
             continue
         if small:
             recipe = scaled(recipe, read_recipe(_file(row.recipe)), quick=quick)
-            row = replace(row, part="", series=f"MiniVTT, as {row.series}" if row.series else "")
+            row = replace(row, part="", series="MiniVTT" if row.series else "")
         updates = {"start": start} if start else {}
         data = {"validate_on": select_on} if select_on else {}
         recipe = recipe.model_copy(

@@ -2,13 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from ..data import Benchmark, load
 from ..distributed import Processes
-from ..evaluation import Evaluation, evaluate
+from ..evaluation import Evaluation, Seeds, evaluate
 from ..evaluation.whole_files import write_whole
 from ..model import CenterCLIP
 from ..training.folder import finished, open_run
@@ -29,8 +31,8 @@ class Outcome:
     """A row with what was found."""
 
     plan: Plan
-    result: Evaluation
-    costs: Costs
+    seeds: Seeds  # one result for each seed
+    costs: Costs  # of the first seed
 
 
 def run_plan(
@@ -42,8 +44,8 @@ def run_plan(
     workers: int | None = None,
     say: Say = lambda text: None,
     on_step: Callable[[Progress], None] = lambda progress: None,
-) -> Outcome:
-    """Train (unless the row is zero-shot), test and measure one row, or read what an earlier run found.
+) -> Path:
+    """Train (unless the row is zero-shot) and test one row with one seed, unless that was done; returns its folder.
 
     A stopped training goes on where it was. Several processes of ``torchrun`` all call it.
 
@@ -59,27 +61,35 @@ def run_plan(
     recipe = plan.recipe
     place = data_folder(root, recipe.data.benchmark)
     splits = {name: load(recipe.data.benchmark, place, name) for name in _splits(plan)}
-    folder = run_folder(plan, runs, fingerprint_of(splits))
-    if complete(folder, recipe):
-        return read_outcome(plan, folder)
+    folder = run_folder(plan, runs, fingerprint_of(splits, recipe.model.start))
+    if tested(folder, recipe):
+        return folder
     say(f"{plan.title}: {'evaluating' if plan.row.zero_shot else 'training'} in {folder}")
     if group.main:
         open_run(folder, recipe)
     group.barrier()
     test = splits[recipe.data.test]
-    if plan.row.zero_shot:
-        model = build_model(recipe.model, test.captions).to(group.device).eval()
-    else:
-        if not finished(folder):
-            _train(plan, splits, folder, group, workers, on_step)
-        model = CenterCLIP.from_pretrained(folder / BEST, device=group.device)
-    result = evaluate(model, test, workers=workers, rank=group.rank, world=group.world)
+    if not plan.row.zero_shot and not finished(folder):
+        _train(plan, splits, folder, group, workers, on_step)
+    result = evaluate(open_model(plan, folder, group.device), test, workers=workers, rank=group.rank, world=group.world)
     if group.main:
         result.save(folder / "evaluation" / test.split)
-        costs = measure_costs(model, peak_gb=_read_peak(folder))
-        _write_json(folder / COSTS, costs.to_json())
     group.barrier()
-    return read_outcome(plan, folder)
+    return folder
+
+
+def open_model(plan: Plan, folder: Path, device: torch.device) -> CenterCLIP:
+    """The model of a run's best epoch, or the one that a zero-shot row starts from."""
+    if plan.row.zero_shot:
+        return build_model(plan.recipe.model, ()).to(device).eval()
+    return CenterCLIP.from_pretrained(folder / BEST, device=device)
+
+
+def measure_plan(plan: Plan, folder: Path, device: torch.device) -> None:
+    """Measure what a tested run costs, unless that was done."""
+    if not (folder / COSTS).exists():
+        costs = measure_costs(open_model(plan, folder, device), peak_gb=_read_peak(folder))
+        _write_json(folder / COSTS, costs.to_json())
 
 
 def _train(
@@ -109,9 +119,10 @@ def recipe_fingerprint(plan: Plan) -> str:
     return _digest([content, plan.row.zero_shot])
 
 
-def fingerprint_of(splits: dict[str, Benchmark]) -> str:
-    """Eight hex digits that change with the videos and captions of any of the splits."""
-    return _digest(sorted((name, split.fingerprint) for name, split in splits.items()))
+def fingerprint_of(splits: dict[str, Benchmark], start: str) -> str:
+    """Eight hex digits that change with the videos and captions of any split, and with the weights of a local start."""
+    weights = [(path.name, _file_digest(path)) for path in sorted(Path(start).glob("*.safetensors"))]
+    return _digest([sorted((name, split.fingerprint) for name, split in splits.items()), weights])
 
 
 def run_folder(plan: Plan, runs: Path, data: str) -> Path:
@@ -119,32 +130,36 @@ def run_folder(plan: Plan, runs: Path, data: str) -> Path:
     return runs / f"{_stem(plan)}-{data}"
 
 
-def find_outcome(plan: Plan, runs: Path) -> Outcome:
-    """A row from the logs alone, without its data.
+def find_run(plan: Plan, runs: Path) -> Path:
+    """The folder of a finished run, without its data; the newest if there are several.
 
     Raises:
         ReportError: it was never finished here.
     """
-    found = [folder for folder in runs.glob(f"{_stem(plan)}-*") if complete(folder, plan.recipe)]
+    found = [folder for folder in runs.glob(f"{_stem(plan)}-*") if tested(folder, plan.recipe)]
     if not found:
         raise ReportError(
             f"{runs} has no finished run of {plan.title!r} ({_stem(plan)}-*); leave out --from-logs to run it"
         )
-    return read_outcome(plan, max(found, key=lambda folder: (folder / COSTS).stat().st_mtime))
+    return max(found, key=lambda folder: _result_of(folder, plan.recipe).stat().st_mtime)
 
 
-def complete(folder: Path, recipe: Recipe) -> bool:
-    """Whether a run was tested and measured."""
-    return (folder / "evaluation" / recipe.data.test / "evaluation.json").exists() and (folder / COSTS).exists()
+def tested(folder: Path, recipe: Recipe) -> bool:
+    """Whether a run has its result."""
+    return _result_of(folder, recipe).exists()
 
 
-def read_outcome(plan: Plan, folder: Path) -> Outcome:
-    """What :func:`run_plan` left in a folder."""
+def read_outcome(plan: Plan, folders: Sequence[Path]) -> Outcome:
+    """What a row's runs left in their folders, one a seed; the first was measured too."""
+    path = folders[0] / COSTS
     try:
-        costs = Costs(**json.loads((folder / COSTS).read_text(encoding="utf-8")))
+        costs = Costs(**json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise ReportError(f"{path} is missing: this run was not measured; leave out --from-logs to do it") from error
     except (OSError, ValueError, TypeError) as error:
-        raise ReportError(f"{folder / COSTS} cannot be read ({error}); remove it and run the report again") from error
-    return Outcome(plan, Evaluation.load(folder / "evaluation" / plan.recipe.data.test), costs)
+        raise ReportError(f"{path} cannot be read ({error}); remove it and run the report again") from error
+    results = {folder: Evaluation.load(_result_of(folder, plan.recipe)) for folder in dict.fromkeys(folders)}
+    return Outcome(plan, Seeds(tuple(results[folder] for folder in folders)), costs)
 
 
 def data_folder(root: Path, benchmark: str) -> Path:
@@ -171,6 +186,10 @@ def _splits(plan: Plan) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def _result_of(folder: Path, recipe: Recipe) -> Path:
+    return folder / "evaluation" / recipe.data.test / "evaluation.json"
+
+
 def _read_peak(folder: Path) -> float | None:
     try:
         return float(json.loads((folder / PEAK).read_text(encoding="utf-8"))["gb"])
@@ -180,6 +199,11 @@ def _read_peak(folder: Path) -> float | None:
 
 def _write_json(path: Path, content: object) -> None:
     write_whole(path, lambda scratch: scratch.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8"))
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest(content: object) -> str:

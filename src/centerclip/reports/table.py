@@ -1,10 +1,14 @@
 """A table of a report: what was found beside what was published, as Markdown, for a terminal and for programs."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from ..evaluation import compare
+from ..evaluation import gain
+from ..evaluation.whole_files import write_whole
 from .catalogue import FIGURES, Report
 from .runs import Outcome
 
@@ -28,6 +32,15 @@ class Table:
         lines += ["| " + " | ".join(self.columns) + " |", "|---" + "|---:" * (len(self.columns) - 1) + "|"]
         lines += ["| " + " | ".join(row) + " |" for row in self.rows]
         return "\n".join([*lines, "", *(f"{note}  " for note in self.notes)]).rstrip() + "\n"
+
+    def write(self, path: Path, content: dict[str, Any]) -> list[Path]:
+        """Write the table as ``path``.md and what is behind it as ``path``.json, each whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        texts = {".md": self.to_markdown(), ".json": json.dumps(content, indent=2) + "\n"}
+        return [
+            write_whole(path.with_name(path.name + suffix), partial(Path.write_text, data=text, encoding="utf-8"))
+            for suffix, text in texts.items()
+        ]
 
 
 def make_table(report: Report, outcomes: Sequence[Outcome], *, small: bool) -> Table:
@@ -65,7 +78,7 @@ def is_baseline(outcome: Outcome) -> bool:
 def describe(outcomes: Sequence[Outcome], *, small: bool) -> str:
     """What the numbers were measured on, in one line."""
     devices = sorted({each.costs.device for each in outcomes})
-    results = list(dict.fromkeys(each.result.label() for each in outcomes))
+    results = list(dict.fromkeys(each.seeds.results[0].label() for each in outcomes))
     if small:
         kind = "MiniVTT with a small model (6 blocks, 36 patches), scaled from the paper's settings"
     else:
@@ -76,6 +89,8 @@ def describe(outcomes: Sequence[Outcome], *, small: bool) -> str:
         epochs = sorted({each.plan.recipe.train.epochs for each in trained})
         how = f"trained for {' or '.join(map(str, epochs))} epochs, best one chosen on {data.validate_on}"
         how += " (too good to be compared honestly)" if data.validate_on == data.test else ""
+        count = len(trained[0].seeds.results)
+        how += f", mean of {count} seeds" if count > 1 else ""
     else:
         how = "without training: clustering is put into the model as it is"
     return f"{kind}; {how}; measured on {', '.join(devices)}; {'; '.join(results)}."
@@ -96,8 +111,9 @@ def to_json(report: Report, outcomes: Sequence[Outcome], *, small: bool) -> dict
                 "clustering": each.plan.recipe.model.clustering,
                 "frames": each.plan.recipe.model.frames,
                 "trained": not each.plan.row.zero_shot,
-                "metrics": each.result.metrics,
-                "intervals": each.result.intervals,
+                "metrics": each.seeds.metrics,
+                "intervals": each.seeds.intervals,
+                "seeds": [result.metrics for result in each.seeds.results],
                 "costs": each.costs.to_json(),
                 "published": {
                     direction: {name: each.plan.row.published.figure(direction, name) for name in FIGURES}
@@ -117,9 +133,9 @@ def _method(outcome: Outcome, small: bool) -> str:
 
 
 def _figure(outcome: Outcome, direction: str, name: str, small: bool) -> str:
-    own = outcome.result.metrics[direction][name]
+    own = outcome.seeds.metrics[direction][name]
     if small:
-        low, high = outcome.result.interval(direction, name)
+        low, high = outcome.seeds.intervals[direction][name]
         return f"{own:.1f} ±{(high - low) / 2:.1f}"
     return _beside(own, outcome.plan.row.published.figure(direction, name))
 
@@ -146,9 +162,7 @@ def _encode(outcome: Outcome, small: bool) -> str:
 def _gain(outcome: Outcome, baseline: Outcome) -> str:
     if outcome is baseline:
         return ""
-    found = compare(baseline.result, outcome.result)
-    low, high = found.intervals["t2v"]["R1"]
-    return f"{found.difference['t2v']['R1']:+.1f} [{low:+.1f}, {high:+.1f}]"
+    return str(gain(baseline.seeds, outcome.seeds))
 
 
 def _published_gain(outcome: Outcome, baseline: Outcome) -> str:
@@ -161,6 +175,8 @@ def _notes(outcomes: Sequence[Outcome], *, small: bool) -> list[str]:
     notes = []
     if small:
         notes.append("±: half of the 95 % bootstrap interval over test videos; in square brackets the whole interval.")
+        if any(len(each.seeds.results) > 1 for each in outcomes):
+            notes.append("Seeds: the lowest and the highest gain of a seed over the same seed of the baseline.")
         notes.append("The paper's gains are from other data and a larger model: only their signs can be compared.")
     else:
         notes.append("In brackets: the published figure, and ours minus it.")

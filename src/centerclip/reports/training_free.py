@@ -24,7 +24,8 @@ from ..model.encoded import video_vectors
 
 NONE = "none"
 CLOSENESS = "closeness.json"  # written last: a result without it is not finished
-OnProgress = Callable[[int, int], None]  # videos finished, of how many
+TOGETHER = 12  # settings that share decoding and first blocks; what is found is kept after as many
+OnProgress = Callable[[int, int], None]  # videos encoded, of how many
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +63,13 @@ def run_settings(
     weights = weights_fingerprint(model)
     places = {each: folder / f"{file_name(each)}-{weights}-{benchmark.fingerprint}" for each in wanted}
     missing = [each for each, place in places.items() if not (place / CLOSENESS).exists()]
-    if missing:
-        for setting, (result, closeness) in _evaluate(model, benchmark, missing, on_progress).items():
+    parts = [missing[first : first + TOGETHER] for first in range(0, len(missing), TOGETHER)]
+    for number, part in enumerate(parts):
+
+        def show(done: int, total: int, number: int = number) -> None:
+            on_progress(number * total + done, len(parts) * total)
+
+        for setting, (result, closeness) in _evaluate(model, benchmark, part, show).items():
             result.save(places[setting])
             content = json.dumps({"cosine": closeness}) + "\n"
             write_whole(places[setting] / CLOSENESS, partial(Path.write_text, data=content))
