@@ -62,23 +62,14 @@ def sweep_settings(*, blocks: int, patches: int, frames: int) -> list[str]:
 
 def trials_table(trials: Sequence[Trial]) -> Table:
     """One line a setting: recall, what it differs from none, and how close the vectors stay."""
-    columns = (
-        "setting",
-        "tokens left",
-        "T→V R@1",
-        "over none",
-        "T→V R@5",
-        "T→V R@10",
-        "V→T R@1",
-        "over none",
-        "cosine",
-    )
+    columns = ("setting", "tokens left", "T→V R@1", "over none", "T→V R@5", "T→V R@10", "T→V MnR", "V→T R@1",
+               "over none", "cosine")  # fmt: skip
     rows = []
     for trial in trials:
         t2v, v2t = trial.result.metrics["t2v"], trial.result.metrics["v2t"]
         rows.append((
             f"`{trial.setting}`", f"{100 * trial.tokens:.0f} %", f"{t2v['R1']:.1f}", _difference(trial, "t2v"),
-            f"{t2v['R5']:.1f}", f"{t2v['R10']:.1f}", f"{v2t['R1']:.1f}", _difference(trial, "v2t"),
+            f"{t2v['R5']:.1f}", f"{t2v['R10']:.1f}", f"{t2v['MnR']:.2f}", f"{v2t['R1']:.1f}", _difference(trial, "v2t"),
             f"{trial.closeness:.3f}",
         ))  # fmt: skip
     first = trials[0].result
