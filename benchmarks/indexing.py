@@ -104,7 +104,7 @@ def encode(model: Any, count: int) -> float:
     batch = min(8, model.batch_size())
     rgb = torch.randint(0, 255, (batch, 12, 224, 224, 3), dtype=torch.uint8)
     began = time.perf_counter()
-    with model._inference():
+    with model.inference():
         for first in range(0, count, batch):
             model.video_features(rgb[: min(batch, count - first)])
     return time.perf_counter() - began
@@ -143,7 +143,7 @@ class WaitingModel:
     def __init__(self, model: CenterCLIP, seconds: float) -> None:
         self.seconds, self._real = seconds, model
         self.preprocess, self.width, self.device = model.preprocess, model.width, model.device
-        self.batch_size, self._inference = model.batch_size, model._inference
+        self.batch_size, self.inference = model.batch_size, model.inference
 
     def video_features(self, rgb: Tensor) -> tuple[Tensor, None]:
         """Vectors ``[V, 4, D]`` of no meaning, after so many seconds a window."""

@@ -6,38 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from ..video.files import VIDEO_SUFFIXES, videos_below
 from .errors import AnnotationError, DataError
-
-EXTENSIONS = frozenset(
-    {"3g2", "3gp", "avi", "divx", "flv", "gif", "m2ts", "m4v", "mkv", "mov", "mp4", "mpeg", "mpg", "mts", "ogv", "ts"}
-    | {"vob", "webm", "wmv"}
-)
 
 
 def without_extension(name: str) -> str:
     """A file name without its extension, if that is one of a video: ids such as ``film_00.23.28.886`` have dots too."""
     stem, dot, extension = name.rpartition(".")
-    return stem if dot and extension.lower() in EXTENSIONS else name
+    return stem if dot and f".{extension.lower()}" in VIDEO_SUFFIXES else name
 
 
 def walk_videos(root: Path, *, skip: Path | None = None) -> Iterator[Path]:
-    """All video files under ``root``, in a fixed order; hidden ones and the folder ``skip`` are passed by.
-
-    Linked folders are followed, since data often lives on another disk, but each real folder is entered once.
-    """
+    """All video files under ``root``, in a fixed order; hidden ones and the folder ``skip`` are passed by."""
     if not root.is_dir():
         raise DataError(f"{root} is not a folder. Name the folder that holds the videos with --root.")
-    entered = {os.path.realpath(skip)} if skip else set()
-    for folder, subfolders, names in os.walk(root, followlinks=True):
-        real = os.path.realpath(folder)
-        if real in entered:
-            subfolders.clear()
-            continue
-        entered.add(real)
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        for name in sorted(names):
-            if not name.startswith(".") and without_extension(name) != name:
-                yield Path(folder, name)
+    yield from videos_below(root, {os.path.realpath(skip)} if skip else set())
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ def _encode_videos(
                 on_progress("videos", min(len(benchmark), number * size * share.world), len(benchmark))
             if loader.failures and not skip:
                 continue  # it ends with an error; the rest is only decoded, to name every video that fails
-            with model._inference():
+            with model.inference():
                 vectors, real = model.video_features(batch["rgb"], batch["mask"])
             segments.append(vectors.cpu())
             masks.append(real.cpu())

@@ -25,7 +25,7 @@ def spans_of(model: CenterCLIP, encoded: EncodedBenchmark, on_progress: OnProgre
 
     def spans(path: Path) -> Spans:
         found = probe(path)
-        return model._spans((0.0, found.duration), min(found.frames, model.frames))
+        return model.spans((0.0, found.duration), min(found.frames, model.frames))
 
     clips, all_spans = encoded.benchmark.videos, []
     with ThreadPoolExecutor(usable_cores()) as crew:

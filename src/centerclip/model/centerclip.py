@@ -237,13 +237,13 @@ class CenterCLIP(nn.Module):
                 for offset, video in enumerate(videos[first : first + size])
             ]
             # Videos differ in shape; after preprocessing they stack.
-            with self._inference():
+            with self.inference():
                 pixels = torch.stack([self.preprocess(rgb.to(self.device)) for rgb, _, _ in part])
                 mask = torch.stack([mask for _, mask, _ in part])
                 segments, real = self.video_features(pixels, mask)
                 vectors = video_vectors(segments, real, rule=self.rule)
             for position, (_, mask_of_one, bounds) in enumerate(part):
-                spans = self._spans(bounds, int(mask_of_one.sum()))
+                spans = self.spans(bounds, int(mask_of_one.sum()))
                 encoded.append(EncodedVideo(segments[position][: len(spans)], spans, vectors[position]))
         return encoded
 
@@ -252,7 +252,7 @@ class CenterCLIP(nn.Module):
         sentences = [texts] if isinstance(texts, str) else list(texts)
         if not sentences:
             return torch.zeros(0, self.width, device=self.device)
-        with self._inference():
+        with self.inference():
             parts = [
                 self.text_features(**self.tokenize(sentences[first : first + batch_size]))
                 for first in range(0, len(sentences), batch_size)
@@ -326,7 +326,7 @@ class CenterCLIP(nn.Module):
         """Frames are decoded at the size the model wants; a squashing model needs both sides as they are."""
         return (self.preprocess.short_side or self.preprocess.size) if self.preprocess.crop else None
 
-    def _spans(self, bounds: tuple[float, float], real: int) -> list[tuple[float, float]]:
+    def spans(self, bounds: tuple[float, float], real: int) -> list[tuple[float, float]]:
         """Start and end of every segment that has one of the ``real`` frames, which share the time evenly."""
         start, end = bounds
         per_frame, per_segment = (end - start) / real, self.frames // self.segments
@@ -336,7 +336,7 @@ class CenterCLIP(nn.Module):
         ]
 
     @contextmanager
-    def _inference(self) -> Iterator[None]:
+    def inference(self) -> Iterator[None]:
         """Evaluation mode, no gradients, and half precision on a GPU, for the length of a block."""
         was_training, kind = self.training, self.device.type
         half = torch.bfloat16 if kind == "cuda" and torch.cuda.is_bf16_supported() else torch.float16

@@ -250,7 +250,7 @@ class Indexer:
 
         for first in range(0, len(waiting), self.batch):
             part = waiting[first : first + self.batch]
-            with self.model._inference():  # half precision on a GPU, as encode_videos has it
+            with self.model.inference():  # half precision on a GPU, as encode_videos has it
                 segments, _ = self.model.video_features(torch.stack([rgb for _, _, rgb in part]))
             for (job, number, _), vectors in zip(part, segments.float().cpu().numpy(), strict=True):
                 if number == 0:

@@ -4,12 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-# What a folder is searched for; a file that is named may be called anything.
-VIDEO_SUFFIXES = frozenset(
-    {".3g2", ".3gp", ".asf", ".avi", ".divx", ".dv", ".f4v", ".flv", ".gif", ".h264", ".hevc", ".ivf", ".m2ts", ".m2v"}
-    | {".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".mxf", ".nut", ".ogg", ".ogv", ".rm", ".rmvb", ".ts"}
-    | {".vob", ".webm", ".wmv", ".wtv", ".y4m"}
-)
+from ..video.files import videos_below
 
 
 class Walk:
@@ -31,22 +26,10 @@ class Walk:
         entered = {os.path.realpath(self.skip)} if self.skip else set()
         files: set[Path] = set()
         for root in self.roots:
-            for path in self._below(root, entered) if root.is_dir() else [root]:
+            for path in videos_below(root, entered, on_error=self._note) if root.is_dir() else [root]:
                 if path not in files:
                     files.add(path)
                     yield path
-
-    def _below(self, root: Path, entered: set[str]) -> Iterator[Path]:
-        for folder, subfolders, names in os.walk(root, followlinks=True, onerror=self._note):
-            real = os.path.realpath(folder)
-            if real in entered:
-                subfolders.clear()
-                continue
-            entered.add(real)
-            subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-            for name in sorted(names):
-                if not name.startswith(".") and Path(name).suffix.lower() in VIDEO_SUFFIXES:
-                    yield Path(folder, name)
 
     def _note(self, error: OSError) -> None:
         self.unreadable[str(error.filename)] = error.strerror or str(error)
