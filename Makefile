@@ -32,6 +32,9 @@ format: .venv/ready ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+reference: .venv/ready ## write docs/commands.md anew from the commands themselves
+	$(BIN)/python -m typer centerclip.cli utils docs --name centerclip --title Commands --output docs/commands.md
+
 bench: .venv/ready ## measure the speed claims (about ten minutes)
 	$(BIN)/python benchmarks/clustering.py
 	$(BIN)/python benchmarks/decode.py --quick
@@ -66,5 +69,5 @@ reports: .venv/ready ## every table and figure of the paper and beyond on MiniVT
 	$(BIN)/centerclip train minivtt/comparison --root data/minivtt-2000
 	$(BIN)/centerclip report training-free runs/minivtt-comparison/best --root data/minivtt-2000 -o docs/results
 
-.PHONY: help demo test browser minivtt reports lint format bench clean
+.PHONY: help demo test browser minivtt reports reference lint format bench clean
 .DEFAULT_GOAL := help
