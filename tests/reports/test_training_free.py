@@ -5,7 +5,7 @@ import torch
 
 from centerclip.cluster import Setting
 from centerclip.reports import training_free
-from centerclip.reports.sweep import sweep_points, sweep_settings, usual_stage
+from centerclip.reports.sweep import AXES, sweep_points, sweep_settings, usual_stage
 from centerclip.reports.training_free import encode_with_each, kept_share, run_settings
 from tests.evaluation.made_up import coloured
 from tests.model import tiny
@@ -53,7 +53,7 @@ def test_a_sweep_passes_through_the_paper_s_place():
     sizes = {"blocks": 12, "patches": 49, "frames": 12}
     points = sweep_points(**sizes)
     assert str(usual_stage(**sizes)) == "B6-4,49"
-    for axis in ("block B", "clusters K", "segments S"):
+    for axis in AXES:
         here = {point.setting for point in points if point.axis == axis}
         assert {"B6-4,49", "kmedoids[proportional]:B6-4,49", "means:B6-4,49"} <= here
     settings = sweep_settings(**sizes)
