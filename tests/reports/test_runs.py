@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from centerclip.distributed import Processes
-from centerclip.reports import curves, queue, runs
+from centerclip.reports import curves, gains, queue, runs
 from centerclip.reports.catalogue import Published, Report, Row
 from centerclip.reports.errors import ReportError
 from centerclip.reports.pictures import Kept, draw_centres, draw_token_map
@@ -169,6 +169,16 @@ def test_curves_are_drawn_for_print_and_screen(outcomes, tmp_path):
     before = svg.read_bytes()
     curves.draw_curves(report, found, tmp_path, small=False)
     assert svg.read_bytes() == before
+
+
+def test_gains_are_drawn_with_their_rows(outcomes, tmp_path):
+    _, found = outcomes
+    report = Report("methods", "Ways, MSR-VTT", "", "comparison")
+    png, svg = gains.draw_gains(report, found, tmp_path, small=True)
+    assert png.read_bytes()[:4] == b"\x89PNG"
+    text = svg.read_text(encoding="utf-8")
+    assert "B1-2,8" in text
+    assert "baseline" not in text  # it is the line at zero
 
 
 def test_pictures_of_tokens_and_centres(tmp_path):

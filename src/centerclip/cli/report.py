@@ -63,6 +63,9 @@ def list_reports(
     for report, runs, hours in found:
         cost = f"{runs} runs, at least {hours:.1f} h on {gpus} GPUs" if runs else "one video"
         typer.echo(f"{report.name:<{width}}  {report.where or 'beyond':<9} {report.title} ({cost})")
+    typer.echo(
+        f"{'':<{width}}  beyond    Clustering without training: `centerclip report training-free MODEL --root DATA`"
+    )
     typer.echo("Hours are arithmetic at 30 Tflop/s a GPU; decoding and validation come on top.")
 
 
@@ -175,6 +178,10 @@ def _finish(report: "Report", outcomes: "list[Outcome]", output: Path, *, small:
         from ..reports.curves import draw_curves
 
         files += draw_curves(report, outcomes, output, small=small)
+    elif report.kind == "comparison":
+        from ..reports.gains import draw_gains
+
+        files += draw_gains(report, outcomes, output, small=small)
     if as_json:
         typer.echo(json.dumps(content, indent=2))
         return

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from .errors import ReportError
 
 FIGURES = ("R1", "R5", "R10", "MdR", "MnR")
-Kind = Literal["table", "curves", "picture"]
+Kind = Literal["table", "comparison", "curves", "picture"]  # a comparison is a table with a baseline, and drawn
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def reports() -> dict[str, Report]:
         Report("centres", "Patches of the centres, for segments of different lengths", "Figure 5", "picture"),
     ]
     beyond = [
-        Report("methods", "Ways to choose 49 tokens of a segment, MSR-VTT", "", "table", tuple(_methods())),
+        Report("methods", "Ways to choose 49 tokens of a segment, MSR-VTT", "", "comparison", tuple(_methods())),
     ]
     return {report.name: report for report in (*tables, *figures, *beyond)}
 

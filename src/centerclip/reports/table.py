@@ -87,7 +87,8 @@ def describe(outcomes: Sequence[Outcome], *, small: bool) -> str:
     if trained:
         data = trained[0].plan.recipe.data
         epochs = sorted({each.plan.recipe.train.epochs for each in trained})
-        how = f"trained for {' or '.join(map(str, epochs))} epochs, best one chosen on {data.validate_on}"
+        how = f"trained for {' or '.join(map(str, epochs))} epoch{'s' if epochs[-1] > 1 else ''}"
+        how += f", best one chosen on {data.validate_on}"
         how += " (too good to be compared honestly)" if data.validate_on == data.test else ""
         count = len(trained[0].seeds.results)
         how += f", mean of {count} seeds" if count > 1 else ""
