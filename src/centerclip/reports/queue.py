@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -25,7 +26,7 @@ THREADS = "OMP_NUM_THREADS"
 class Watcher:
     """Functions that are told how it goes."""
 
-    say: Callable[[str], None] = lambda text: None  # a line when a run begins
+    say: Callable[[str], None] = lambda text: None  # a line when a run begins or, of several at a time, ends
     on_run: Callable[[int, int], None] = lambda done, total: None  # after every run
     on_step: Callable[[Progress], None] = lambda progress: None  # after every step, while one run is at work
 
@@ -59,7 +60,8 @@ def run_all(
         workers: decoding processes of each run; the cores of a run by default.
         watcher: is told how it goes.
     """
-    wanted = {recipe_fingerprint(each): each for number in range(seeds) for each in _with_seed(plans, number)}
+    every = [plan.with_seed(number) for number in range(seeds) for plan in plans]
+    wanted = {recipe_fingerprint(each): each for each in every}
     if jobs > 1:
         if group.world > 1 or group.device.type != "cpu":
             raise ReportError(
@@ -95,10 +97,6 @@ def _outcomes(plans: Sequence[Plan], seeds: int, folder_of: Callable[[Plan], Pat
     return [read_outcome(plan, [folder_of(plan.with_seed(number)) for number in range(seeds)]) for plan in plans]
 
 
-def _with_seed(plans: Sequence[Plan], number: int) -> Iterator[Plan]:
-    return (plan.with_seed(number) for plan in plans)
-
-
 def _at_a_time(
     wanted: dict[str, Plan], root: Path, runs: Path, jobs: int, workers: int | None, watcher: Watcher
 ) -> dict[str, Path]:
@@ -112,8 +110,15 @@ def _at_a_time(
         }
         try:
             for future in as_completed(futures):
-                folders[futures[future]] = future.result()
+                name = futures[future]
+                folders[name] = future.result()
+                watcher.say(f"{len(folders)} of {len(wanted)} runs are there: {wanted[name].title} in {folders[name]}")
                 watcher.on_run(len(folders), len(wanted))
+        except BrokenProcessPool:
+            raise ReportError(
+                "a process that trained was killed; out of memory is the usual cause: take fewer --jobs. What was "
+                "finished is kept"
+            ) from None
         except BaseException:
             pool.shutdown(cancel_futures=True)  # runs that are at work finish, the others are left
             raise
