@@ -2,6 +2,7 @@
 
 import copy
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ from centerclip.cluster.centers import keep_centers
 from centerclip.model import ModelError
 from centerclip.model.attach import transformer_blocks
 from centerclip.model.attention import bias_keys, watch_scores
+from tests.model import tiny
 
 METHODS = ("means", "tome", "dpcknn", "kkz", "attention", "random")
 SIZES = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "image_size": 32, "patch_size": 8}
@@ -364,3 +366,19 @@ def test_half_precision(vision):
     model.float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.isfinite(model(pixels()).pooler_output).all()
+
+
+@pytest.mark.parametrize("setting", ["kmedoids[proportional]:B2-4,5", "attention:B2-4,5"])
+def test_threads_do_not_disturb_one_another(setting):
+    model = tiny.center_clip(setting)
+    groups = [tiny.videos()[:1].roll(shift, dims=1) for shift in range(4)] + [tiny.videos()]
+    with torch.inference_mode():
+        alone = [model.video_features(model.preprocess(group))[0] for group in groups]
+
+    def encode(number):
+        with torch.inference_mode():
+            return [model.video_features(model.preprocess(groups[number]))[0] for _ in range(20)]
+
+    with ThreadPoolExecutor(len(groups)) as threads:
+        for expected, found in zip(alone, threads.map(encode, range(len(groups))), strict=True):
+            assert all(torch.allclose(each, expected, atol=1e-6) for each in found)

@@ -1,5 +1,6 @@
 """Clustering plugged into somebody's vision model by hooks on its blocks; the model's class stays as it is."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -27,6 +28,15 @@ class Step(NamedTuple):
     assignment: Tensor | None  # [V*S, N]
 
 
+class Pass:
+    """What the blocks after a stage need to know of the forward pass that is running."""
+
+    def __init__(self) -> None:
+        self.scores: Tensor | None = None  # [V*sequences, L]: attention that patches got
+        self.sizes: dict[Stage, Tensor] = {}  # [V*S, K]: tokens in each cluster
+        self.biases: dict[Stage, Tensor] = {}  # [V*S, prefix + K]: added to the scores of keys, up to the next stage
+
+
 class Attachment:
     """Clustering attached to a vision model; made by :func:`attach`."""
 
@@ -46,11 +56,10 @@ class Attachment:
         setting.check(blocks=len(self.blocks), frames=frames, patches=self.patches)
         self._recorded: list[Step] | None = None
         self._handles: list[Any] = []
-        # Of the pass that is running, for the blocks after a stage. Gradient checkpointing runs blocks again and finds
-        # them here, so each backward pass must come before the next forward pass.
-        self._scores: Tensor | None = None  # [V*sequences, L]: attention that patches got
-        self._sizes: dict[Stage, Tensor] = {}  # [V*S, K]: tokens in each cluster
-        self._biases: dict[Stage, Tensor] = {}  # [V*S, prefix + K]: added to the scores of keys, up to the next stage
+        # Gradient checkpointing runs blocks again, maybe on another thread, and finds their pass here, so each backward
+        # pass must come before the next forward pass. Without gradients every thread has a pass of its own.
+        self._training_pass = Pass()
+        self._threads = threading.local()
         if setting.method in ("token-shift", "temporal-shift"):
             self._attach_shift()
         sequences = frames
@@ -77,11 +86,21 @@ class Attachment:
         finally:
             self._recorded = None
 
+    def _running(self) -> Pass:
+        """The forward pass that this thread is in."""
+        if torch.is_grad_enabled():
+            return self._training_pass
+        if not hasattr(self._threads, "running"):
+            self._threads.running = Pass()
+        running: Pass = self._threads.running
+        return running
+
     def _reduce(self, stage: Stage, sequences: int) -> Callable[..., Any]:
         """A forward hook that replaces ``[V*sequences, prefix + L, D]`` by ``[V*S, prefix + K, D]``."""
 
         def hook(block: nn.Module, _inputs: Any, output: Any) -> Any:
             hidden = output[0] if isinstance(output, tuple) else output
+            running = self._running()
             if self.setting.method == "pooling":
                 reduced = pooling(hidden, frames=sequences, segments=stage.segments)
             else:
@@ -96,14 +115,14 @@ class Attachment:
                     options=None if self.chooser else self.setting.options,
                     merge=self.setting.method in MERGING,
                     prefix=self.prefix,
-                    scores=self._scores,
-                    sizes=self._sizes.get(earlier) if earlier else None,
+                    scores=running.scores,
+                    sizes=running.sizes.get(earlier) if earlier else None,
                     training=block.training,
                 )
-                self._scores = None
+                running.scores = None
                 if self.setting.proportional and sizes is not None:
-                    self._sizes[stage] = sizes
-                    self._biases[stage] = size_bias(sizes, self.frames / stage.segments, self.prefix)
+                    running.sizes[stage] = sizes
+                    running.biases[stage] = size_bias(sizes, self.frames / stage.segments, self.prefix)
                 if self._recorded is not None:
                     length = hidden.shape[1] - self.prefix
                     before = (
@@ -117,14 +136,17 @@ class Attachment:
         return hook
 
     def _keep_scores(self, scores: Tensor) -> None:
-        self._scores = scores
+        self._running().scores = scores
+
+    def _bias_of(self, stage: Stage) -> Tensor:
+        return self._running().biases[stage]
 
     def _attach_biases(self, vision_model: nn.Module) -> None:
         """Blocks after a stage, up to the next, weigh its clusters by their sizes."""
         ends = [stage.block for stage in self.setting.stages[1:]] + [len(self.blocks)]
         try:
             for stage, end in zip(self.setting.stages, ends, strict=True):
-                bias = partial(self._biases.__getitem__, stage)
+                bias = partial(self._bias_of, stage)
                 last = end == len(self.blocks)
                 self._handles += bias_keys(vision_model, list(self.blocks[stage.block : end]), bias, pooling=last)
         except ModelError:

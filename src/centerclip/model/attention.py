@@ -1,5 +1,6 @@
 """Hooks on the attention of somebody's blocks: what its queries and keys are, and a bias on its keys."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -32,17 +33,19 @@ def watch_scores(block: nn.Module, prefix: int, found: Callable[[Tensor], None])
         Handles to remove the hooks with.
     """
     attention: Any = attention_of(block)
-    seen: dict[str, Tensor] = {}
+    seen = threading.local()  # a model may be in use by several threads
 
     def query(_layer: nn.Module, _inputs: Any, output: Tensor) -> None:
-        seen["queries"] = output.detach()
+        seen.queries = output.detach()
 
     def key(_layer: nn.Module, _inputs: Any, output: Tensor) -> None:
-        seen["keys"] = output.detach()
+        seen.keys = output.detach()
 
     def score(module: Any, _inputs: Any, _output: Any) -> None:
         with torch.no_grad():
-            found(class_attention(seen.pop("queries"), seen.pop("keys"), head_dim=module.head_dim, prefix=prefix))
+            scores = class_attention(seen.queries, seen.keys, head_dim=module.head_dim, prefix=prefix)
+        del seen.queries, seen.keys
+        found(scores)
 
     return [
         attention.q_proj.register_forward_hook(query),
