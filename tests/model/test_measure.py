@@ -89,3 +89,15 @@ def test_what_there_is_not(arguments):
     if arguments[-1] == "cuda" and torch.cuda.is_available():
         arguments = ["--tower", "ViT-X"]
     assert run(app, ["bench", "encoder", *arguments]).exit_code == 2
+
+
+def test_settings_of_one_s_own(small_towers):
+    wanted = ["kmedoids[proportional]:B6-4,20", "pooling:B6-4,49", "attention:B6-4,9", "token-shift", "B4-6,9 B8-3,9"]
+    options = [word for setting in ["none", *wanted] for word in ("--setting", setting)]
+    for command in ("encoder", "memory"):
+        extra = ["--rounds", "1"] if command == "encoder" else []
+        result = run(app, ["bench", command, "--tower", "ViT-B/32", "--json", *extra, *options])
+        lines = [json.loads(line) for line in result.stdout.splitlines()]
+        assert [line["clustering"] for line in lines] == ["none", *wanted]
+    shown = run(app, ["bench", "memory", "--tower", "ViT-B/32", *options], env={"COLUMNS": "200"}).stdout
+    assert "kmedoids[proportional]:B6-4,20" in shown

@@ -165,10 +165,12 @@ def open_model(
 
 def print_results(results: "Sequence[Evaluation]") -> None:
     """Tables of evaluations; those of the same split, data and rule share one, titled with what they are of."""
+    from rich.markup import escape
+
     for label, group in groupby(results, key=lambda result: result.label()):
         table = _table(label)
         for result in group:
-            table.add_row(result.setting())
+            table.add_row(escape(result.setting()))  # a setting may have square brackets
             for direction, title in DIRECTIONS.items():
                 table.add_row(f"  {title}", *_cells(result, direction))
             table.add_section()

@@ -30,7 +30,8 @@ def index(
         ),
     ] = None,
     clustering: Annotated[
-        str | None, typer.Option(help="The paper's notation.", show_default="the index's own, or B6-4,49")
+        str | None,
+        typer.Option(help="The paper's notation.", show_default="the index's own, or kmedoids[proportional]:B6-4,49"),
     ] = None,
     frames: Annotated[
         int | None, typer.Option(min=1, help="Frames of a window.", show_default="the index's own, or 12")
