@@ -41,7 +41,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_table_says_what_it_is_of_and_fits_a_page(place: Path) -> None:
-    result = run("evaluate", place / "run", "folder", "--root", place / "clips", "--workers", 0)
+    command = ("evaluate", place / "run", "folder", "--root", place / "clips", "--workers", 0)
+    result = run(*command)
     saved = Evaluation.load(place / "centres")
     assert result.exit_code == 0
     assert saved.label() in result.stdout
@@ -49,6 +50,8 @@ def test_the_table_says_what_it_is_of_and_fits_a_page(place: Path) -> None:
     low, high = saved.interval("t2v", "MnR")
     assert f"{saved.metrics['t2v']['MnR']:.1f} ±{(high - low) / 2:.1f}" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 100
+    weighed = "kmedoids[proportional]:B2-2,5"  # square brackets are no markup
+    assert weighed in run(*command, "--clustering", weighed).stdout
 
 
 def test_json_has_everything_and_the_gallery_shrinks_only_when_allowed(place: Path, tmp_path: Path) -> None:
