@@ -43,7 +43,8 @@ def training_free(
     sizes = {"blocks": len(opened.attachment.blocks), "patches": opened.attachment.patches, "frames": frames}
     with progress("videos", quiet=as_json) as show:
         trials = run_settings(opened, data, settings or sweep_settings(**sizes), runs, on_progress=show)
-    table = trials_table(trials)
+    local = Path(model).expanduser()
+    table = trials_table(trials, local.resolve().name if local.exists() else model)
     content = to_json(trials)
     files = table.write(output / name, content)
     if not settings:

@@ -56,6 +56,10 @@ class Report:
     rows: tuple[Row, ...] = ()
     axes: tuple[str, ...] = ()  # names of the x axes, one a part
 
+    def heading(self, *, small: bool) -> str:
+        """The title, with what it was made on where that is not the benchmark it names."""
+        return f"{self.title}, scaled to MiniVTT" if small else self.title
+
 
 @cache
 def reports() -> dict[str, Report]:
@@ -79,7 +83,7 @@ def reports() -> dict[str, Report]:
         Report("centres", "Patches of the centres, for segments of different lengths", "Figure 5", "picture"),
     ]
     beyond = [
-        Report("methods", "Ways to choose 49 tokens of a segment, MSR-VTT", "", "comparison", tuple(_methods())),
+        Report("methods", "Ways to choose the tokens of a segment, MSR-VTT", "", "comparison", tuple(_methods())),
     ]
     return {report.name: report for report in (*tables, *figures, *beyond)}
 

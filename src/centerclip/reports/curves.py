@@ -28,7 +28,7 @@ def draw_curves(report: Report, outcomes: Sequence[Outcome], folder: Path, *, sm
             panel.set_xlabel(axis)
             panel.set_ylabel(title)
     panels[0][0].legend(frameon=False, fontsize=8)
-    figure.suptitle(report.title if not small else f"{report.title.split(',')[0]}, MiniVTT", fontsize=11)
+    figure.suptitle(report.heading(small=small), fontsize=11)
     label = describe(outcomes, small=small)
     return save_figure(figure, folder / report.name, caption=label)
 

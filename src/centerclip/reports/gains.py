@@ -33,5 +33,5 @@ def draw_gains(report: Report, outcomes: Sequence[Outcome], folder: Path, *, sma
         panel.axvline(nothing, color="black", linestyle="--", linewidth=1)
         panel.set_xlabel(title)
         panel.grid(axis="y", color="#DDDDDD", linewidth=0.6)
-    figure.suptitle(f"{report.title.split(',')[0]}, MiniVTT" if small else report.title, fontsize=11)
+    figure.suptitle(report.heading(small=small), fontsize=11)
     return save_figure(figure, folder / report.name, caption=describe(outcomes, small=small))

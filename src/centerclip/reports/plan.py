@@ -40,7 +40,7 @@ class Plan:
         """The row's name, with what was run where that differs."""
         ran = self.recipe.model.clustering
         told = ran == "none" or ran in self.row.label.replace("k-medoids++, ", "")
-        return self.row.label if told else f"{self.row.label}: {ran}"
+        return self.row.label if told else f"{self.row.label} ({ran})"
 
     def with_seed(self, number: int) -> "Plan":
         """The same run with the recipe's seed plus ``number``; a row that is not trained has no seed."""

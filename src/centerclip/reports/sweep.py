@@ -58,8 +58,8 @@ def sweep_settings(*, blocks: int, patches: int, frames: int) -> list[str]:
     return list(dict.fromkeys([*drawn, *tabled]))
 
 
-def trials_table(trials: Sequence[Trial]) -> Table:
-    """One line a setting: recall, what it differs from none, and how close the vectors stay."""
+def trials_table(trials: Sequence[Trial], model: str) -> Table:
+    """One line a setting: recall, what it differs from none, and how close the vectors stay. ``model`` is its name."""
     columns = ("setting", "tokens left", "T→V R@1", "over none", "T→V R@5", "T→V R@10", "T→V MnR", "V→T R@1",
                "over none", "cosine")  # fmt: skip
     rows = []
@@ -76,7 +76,7 @@ def trials_table(trials: Sequence[Trial]) -> Table:
         "out zero.",
         "Cosine: of the videos' vectors to those without clustering, the mean.",
     )
-    label = f"Clustering put into a model as it is; {first.frames} frames; {first.label()}."
+    label = f"Clustering put into the model {model} as it is; {first.frames} frames; {first.label()}."
     return Table("Clustering without training (beyond the paper)", label, columns, tuple(rows), notes)
 
 

@@ -50,21 +50,22 @@ def make_table(report: Report, outcomes: Sequence[Outcome], *, small: bool) -> T
     another benchmark say little, so cells have the half-width of their 95 % interval, and the gain over the baseline
     stands beside the published gain.
     """
-    baseline = next((each for each in outcomes if is_baseline(each)), None)
-    gains = small and baseline is not None
     columns = ["method", "memory", "encode"]
     columns += [f"{arrow} {HEADS[name]}" for arrow in DIRECTIONS.values() for name in FIGURES]
-    columns += ["T→V R@1 over baseline", "in the paper"] if gains else []
+    gains = _gains(outcomes) if small else {}
     rows = []
-    for each in outcomes:
+    for place, each in enumerate(outcomes):
         cells = [_method(each, small), _memory(each, small), _encode(each, small)]
         cells += [_figure(each, direction, name, small) for direction in DIRECTIONS for name in FIGURES]
-        if gains and baseline:
-            cells += [_gain(each, baseline), _published_gain(each, baseline)]
-        rows.append(tuple(cells))
+        rows.append((*cells, *(column[place] for column in gains.values())))
     where = f"{report.where} of the paper" if report.where else "beyond the paper"
-    return Table(f"{report.title} ({where})", describe(outcomes, small=small), tuple(columns), tuple(rows),
-                 tuple(_notes(outcomes, small=small)))  # fmt: skip
+    return Table(
+        title=f"{report.heading(small=small)} ({where})",
+        label=describe(outcomes, small=small),
+        columns=(*columns, *gains),
+        rows=tuple(rows),
+        notes=tuple(_notes(outcomes, small=small)),
+    )
 
 
 def is_baseline(outcome: Outcome) -> bool:
@@ -160,10 +161,18 @@ def _encode(outcome: Outcome, small: bool) -> str:
     return f"{costs.encode_ms:.1f} ms ({faster}{beside})"
 
 
-def _gain(outcome: Outcome, baseline: Outcome) -> str:
-    if outcome is baseline:
-        return ""
-    return str(gain(baseline.seeds, outcome.seeds))
+def _gains(outcomes: Sequence[Outcome]) -> dict[str, list[str]]:
+    """Columns with what each row gains over the baseline, here and in the paper; none without a baseline."""
+    baseline = next((each for each in outcomes if is_baseline(each)), None)
+    if baseline is None:
+        return {}
+    columns = {
+        "T→V R@1 over baseline": [
+            "" if each is baseline else str(gain(baseline.seeds, each.seeds)) for each in outcomes
+        ],
+        "in the paper": [_published_gain(each, baseline) for each in outcomes],
+    }
+    return {name: cells for name, cells in columns.items() if any(cells)}
 
 
 def _published_gain(outcome: Outcome, baseline: Outcome) -> str:
