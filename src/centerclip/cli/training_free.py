@@ -44,7 +44,8 @@ def training_free(
     with progress("videos", quiet=as_json) as show:
         trials = run_settings(opened, data, settings or sweep_settings(**sizes), runs, on_progress=show)
     local = Path(model).expanduser()
-    table = trials_table(trials, local.resolve().name if local.exists() else model)
+    folder = "/".join(local.resolve().parts[-2:])  # a run's model is called best, whatever the run
+    table = trials_table(trials, folder if local.exists() else model)
     content = to_json(trials)
     files = table.write(output / name, content)
     if not settings:
