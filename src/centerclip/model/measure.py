@@ -63,13 +63,13 @@ def make_tower(name: str, device: str | torch.device = "cpu") -> Any:
     return CLIPVisionModel(config).eval().to(device)
 
 
-def moving_pixels(frames: int, device: str | torch.device = "cpu") -> Tensor:
-    """One video ``[frames, 3, 224, 224]``: a soft picture that drifts by a few pixels a frame."""
+def moving_pixels(frames: int, device: str | torch.device = "cpu", *, size: int = 224) -> Tensor:
+    """One video ``[frames, 3, size, size]``: a soft picture that drifts by a few pixels a frame."""
     generator = torch.Generator().manual_seed(0)
     coarse = torch.randn(1, 3, 40, 40, generator=generator)
-    scene = torch.nn.functional.interpolate(coarse, 300, mode="bicubic")[0]
+    scene = torch.nn.functional.interpolate(coarse, size + 76, mode="bicubic")[0]
     shifts = [(3 * frame % 70, 2 * frame % 70) for frame in range(frames)]
-    video = torch.stack([scene[:, top : top + 224, left : left + 224] for top, left in shifts])
+    video = torch.stack([scene[:, top : top + size, left : left + size] for top, left in shifts])
     return (video + 0.1 * torch.randn(video.shape, generator=generator)).to(device)
 
 
