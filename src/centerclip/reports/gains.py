@@ -34,4 +34,5 @@ def draw_gains(report: Report, outcomes: Sequence[Outcome], folder: Path, *, sma
         panel.set_xlabel(title)
         panel.grid(axis="y", color="#DDDDDD", linewidth=0.6)
     figure.suptitle(report.heading(small=small), fontsize=11)
-    return save_figure(figure, folder / report.name, caption=describe(outcomes, small=small))
+    caption = f"{describe(outcomes, small=small)} Lines: 95 % interval over videos. Rings: each seed."
+    return save_figure(figure, folder / report.name, caption=caption)
