@@ -64,8 +64,8 @@ def make_plans(
     Args:
         report: a table or curves.
         small: on MiniVTT with the small model: blocks, patches and frames in proportion. Rows that come to the same
-            run are kept once; rows of a larger tower are left out, and of curves on several benchmarks all but the
-            first, since all would be the same benchmark here.
+            run are kept once; rows of a larger tower are left out, and of a report on several benchmarks all but
+            the first, since all would be the same benchmark here.
         quick: one epoch.
         start: the model that runs start from, in place of the recipe's; then too, rows of a larger tower are left out.
         select_on: the split that chooses the best epoch, in place of the recipe's.
@@ -73,7 +73,7 @@ def make_plans(
     """
     plans: list[Plan] = []
     for each in report.rows:
-        if small and each.series != report.rows[0].series:
+        if small and (each.series, each.part) != (report.rows[0].series, report.rows[0].part):
             continue
         row = each if training else replace(each, zero_shot=True)
         changes = [*row.changes, *(QUICK if quick else ())]
