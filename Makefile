@@ -63,7 +63,7 @@ SMALL := --data minivtt --root data/minivtt-2000 --model runs/minivtt-stills/bes
 TABLES := msvd activitynet msrvtt-7k msrvtt-9k lsmdc selection twice frames norm learning place clusters
 reports: .venv/ready ## every table and figure of the paper and beyond on MiniVTT, into docs/results (after minivtt; hours)
 	$(BIN)/centerclip data make minivtt data/minivtt-2000
-	$(BIN)/centerclip report run methods $(SMALL) --seeds 3
+	$(BIN)/centerclip report run methods $(SMALL) --seeds 2
 	$(BIN)/centerclip report run $(TABLES) $(SMALL)
 	$(BIN)/centerclip report run tsne centres -o docs/results
 	$(BIN)/centerclip train minivtt/comparison --root data/minivtt-2000
