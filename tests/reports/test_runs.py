@@ -3,8 +3,11 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
+import psutil
 import pytest
 import torch
 
@@ -83,6 +86,25 @@ def test_an_error_in_another_process_names_the_row(world, outcomes, tmp_path):
     broken = replace(plan, recipe=plan.recipe.model_copy(update={"model": model}))
     with pytest.raises(ReportError, match=r"baseline: .*nothing"):
         queue.run_all([broken], world, tmp_path, ALONE, jobs=2)
+
+
+POOL = """
+import os, time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from centerclip.reports.queue import _end_with_parent
+pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_parent)
+print(pool.submit(os.getpid).result(), flush=True)
+pool.submit(time.sleep, 120).result()
+"""
+
+
+def test_runs_end_with_the_command_that_started_them():
+    command = subprocess.Popen([sys.executable, "-c", POOL], stdout=subprocess.PIPE, text=True)
+    run = psutil.Process(int(command.stdout.readline()))
+    command.kill()
+    command.wait()
+    run.wait(timeout=20)  # raises if it is still there
 
 
 def test_several_runs_at_a_time_are_for_one_process(world, outcomes, tmp_path):

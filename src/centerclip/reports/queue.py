@@ -1,12 +1,15 @@
 """All runs behind one or more reports: each is run once, and on a CPU several at a time."""
 
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import torch
@@ -103,7 +106,8 @@ def _at_a_time(
     """Runs in processes of their own, each with its share of the cores."""
     cores = max(1, usable_cores() // jobs)
     folders: dict[str, Path] = {}
-    with _threads(cores), ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with _threads(cores), ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent) as pool:
         futures = {
             pool.submit(_run_alone, plan, root, runs, cores if workers is None else workers): name
             for name, plan in wanted.items()
@@ -123,6 +127,18 @@ def _at_a_time(
             pool.shutdown(cancel_futures=True)  # runs that are at work finish, the others are left
             raise
     return folders
+
+
+def _end_with_parent() -> None:
+    """Stop this process when the one that started it is gone: a training then saves a checkpoint first."""
+    parent = parent_process()
+    assert parent is not None  # only called in a process of the pool
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _run_alone(plan: Plan, root: Path, runs: Path, workers: int) -> Path:
