@@ -84,7 +84,7 @@ def print_findings(findings: Iterable[Any], as_json: bool, *, width: int = 9) ->
 
 def list_files(paths: list[Path]) -> list[Path]:
     """The files, with the videos below it, sorted, in place of each folder; links to folders are not followed."""
-    from ..video.files import VIDEO_SUFFIXES
+    from ..files import VIDEO_SUFFIXES
 
     found: list[Path] = []
     for path in paths:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ..video.files import VIDEO_SUFFIXES, videos_below
+from ..files import VIDEO_SUFFIXES, videos_below
 from .errors import AnnotationError, DataError
 
 

@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ..files import videos_below
+
 
 class Walk:
     """The video files of folders and single files, each once, in a fixed order.
@@ -21,8 +23,6 @@ class Walk:
         self.unreadable: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[Path]:
-        from ..video.files import videos_below  # brings torch along, which a search must not wait for
-
         entered = {os.path.realpath(self.skip)} if self.skip else set()
         files: set[Path] = set()
         for root in self.roots:
