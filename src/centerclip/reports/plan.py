@@ -38,9 +38,12 @@ class Plan:
     @property
     def title(self) -> str:
         """The row's name, with what was run where that differs."""
-        ran = self.recipe.model.clustering
-        told = ran == "none" or ran in self.row.label.replace("k-medoids++, ", "")
-        return self.row.label if told else f"{self.row.label} ({ran})"
+        model, train, label = self.recipe.model, self.recipe.train, self.row.label
+        told = model.clustering == "none" or model.clustering in label.replace("k-medoids++, ", "")
+        ran = [] if told else [model.clustering]
+        ran += [f"{model.frames} frames"] if "frames" in label and str(model.frames) not in label else []
+        ran += [f"lr {train.lr:g}, {train.epochs} epochs"] if "epochs" in label and f"{train.lr:g}" not in label else []
+        return f"{label} ({', '.join(ran)})" if ran else label
 
     def with_seed(self, number: int) -> "Plan":
         """The same run with the recipe's seed plus ``number``; a row that is not trained has no seed."""
