@@ -8,7 +8,7 @@ help: ## show this list
 demo: .venv/ready ## index the bundled clips and search them: no data, no network, no GPU needed
 	$(BIN)/centerclip demo
 
-test: .venv/ready browser ## run all tests
+test: .venv/ready browser font ## run all tests
 	$(BIN)/python -m pytest
 
 # The tests of the web page need Chromium. Where the system has none and it may be installed, it is; else they fail and say so.
@@ -21,6 +21,16 @@ browser:
 		apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; \
 	else \
 		echo "no Chromium found: the tests of the web page will fail; install it (apt-get install chromium)"; \
+	fi
+
+# The tests of MiniVTT's drawn things need an emoji font; likewise.
+font: .venv/ready
+	@$(BIN)/python -c 'import sys; from centerclip.data.minivtt.sprites import find_font; sys.exit(find_font() is None)' \
+	|| if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing an emoji font for the tests of MiniVTT"; \
+		apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq fonts-noto-color-emoji >/dev/null; \
+	else \
+		echo "no emoji font found: its tests are left out; install one (apt-get install fonts-noto-color-emoji)"; \
 	fi
 
 lint: .venv/ready ## format check, lint, types
@@ -69,5 +79,5 @@ reports: .venv/ready ## every table and figure of the paper and beyond on MiniVT
 	$(BIN)/centerclip train minivtt/comparison --root data/minivtt-2000
 	$(BIN)/centerclip report training-free runs/minivtt-comparison/best --root data/minivtt-2000 -o docs/results
 
-.PHONY: help demo test browser minivtt reports reference lint format bench clean
+.PHONY: help demo test browser font minivtt reports reference lint format bench clean
 .DEFAULT_GOAL := help
