@@ -114,6 +114,7 @@ def test_pictures_of_one_video(world, model, tmp_path):
     [
         (["run", "twice"], "--root is missing"),
         (["run", "twice", "--data", "imagenet"], "it is paper or minivtt"),
+        (["run", "tsne", "--clustering", "none"], "does not cluster"),
     ],
 )
 def test_wrong_usage(arguments, message):

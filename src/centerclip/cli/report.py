@@ -200,6 +200,8 @@ def _picture(report: "Report", name: str, video: Path | None, clustering: str | 
     model = CenterCLIP.from_pretrained(name)
     if clustering is not None:
         model.set_clustering(clustering)
+        if not model.clustering.stages:
+            raise typer.BadParameter(f"--clustering {clustering} does not cluster; take for example B3-4,36")
     elif not model.clustering.stages:
         attached = model.attachment
         place = usual_stage(blocks=len(attached.blocks), patches=attached.patches, frames=model.frames)
