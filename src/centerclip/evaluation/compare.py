@@ -1,5 +1,6 @@
 """Two evaluations of the same queries, side by side: is the difference more than luck?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,11 +35,8 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
     check_same(first, second)
     difference: Metrics = {}
     intervals: Intervals = {}
-    for direction, other, video in zip(
-        DIRECTIONS, aligned_ranks(first, second), (first.video_of_caption, np.arange(first.gallery)), strict=True
-    ):
-        own = getattr(first.ranks, direction)
-        samples = bootstrap.resampled([own, other], video, first.gallery)
+    for direction in DIRECTIONS:
+        samples = paired_samples([first, second], direction)
         intervals[direction] = bootstrap.named(*bootstrap.interval(samples[:, 1] - samples[:, 0]))
         difference[direction] = {
             name: second.metrics[direction][name] - first.metrics[direction][name] for name in NAMES
@@ -61,15 +59,18 @@ def check_same(first: Evaluation, second: Evaluation) -> None:
         )
 
 
-def aligned_ranks(first: Evaluation, second: Evaluation) -> tuple[np.ndarray, np.ndarray]:
+def paired_samples(results: Sequence[Evaluation], direction: str) -> np.ndarray:
+    """Figures of resampled benchmarks, ``[draws, results, 5]``; all results see the same draws of videos."""
+    first = results[0]
+    ranks = [_aligned(first, each, direction) for each in results]
+    return bootstrap.resampled(ranks, first.video_of_query(direction), first.gallery)
+
+
+def _aligned(first: Evaluation, second: Evaluation, direction: str) -> np.ndarray:
     """The ranks of ``second`` in the order of the queries of ``first``: annotation files may list videos otherwise."""
-    ranks = []
-    for own, others, values in (
-        (first.caption_ids, second.caption_ids, second.ranks.t2v),
-        (first.video_ids, second.video_ids, second.ranks.v2t),
-    ):
-        place = {query: position for position, query in enumerate(others)}
-        if place.keys() != set(own):
-            raise EvaluationError("these evaluations cannot be compared: their queries.csv list different queries.")
-        ranks.append(values[[place[query] for query in own]])
-    return ranks[0], ranks[1]
+    own, others = (each.caption_ids if direction == "t2v" else each.video_ids for each in (first, second))
+    place = {query: position for position, query in enumerate(others)}
+    if place.keys() != set(own):
+        raise EvaluationError("these evaluations cannot be compared: their queries.csv list different queries.")
+    ranks: np.ndarray = getattr(second.ranks, direction)[[place[query] for query in own]]
+    return ranks

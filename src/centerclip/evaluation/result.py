@@ -11,7 +11,7 @@ import numpy as np
 
 from . import bootstrap
 from .errors import EvaluationError
-from .metrics import Metrics, summaries
+from .metrics import DIRECTIONS, Metrics, summaries
 from .queries import read_queries, write_queries
 from .ranking import Ranks
 from .whole_files import write_whole
@@ -76,13 +76,17 @@ class Evaluation:
             ids.append(f"{self.video_ids[video]}#{number}")
         return tuple(ids)
 
+    def video_of_query(self, direction: str) -> np.ndarray:
+        """The video that each query of a direction is about: a caption's own, or the video that is asked with."""
+        return self.video_of_caption if direction == "t2v" else np.arange(self.gallery)
+
     @cached_property
     def intervals(self) -> Intervals:
         """95 % bootstrap intervals of all figures, as ``metrics`` has them: ``(low, high)``."""
-        queries = {"t2v": self.video_of_caption, "v2t": np.arange(self.gallery)}
         found = {}
-        for direction, video in queries.items():
-            samples = bootstrap.resampled([getattr(self.ranks, direction)], video, self.gallery)
+        for direction in DIRECTIONS:
+            ranks = getattr(self.ranks, direction)
+            samples = bootstrap.resampled([ranks], self.video_of_query(direction), self.gallery)
             found[direction] = bootstrap.named(*bootstrap.interval(samples[:, 0]))
         return found
 

@@ -1,13 +1,12 @@
 """Runs of one setting that differ in their seed alone: the mean, how sure it is, and how far the seeds lie apart."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from . import bootstrap
-from .compare import aligned_ranks, check_same
+from .compare import check_same, paired_samples
 from .errors import EvaluationError
 from .metrics import DIRECTIONS, NAMES, Metrics
 from .result import Evaluation, Intervals
@@ -41,7 +40,7 @@ class Seeds:
     def intervals(self) -> Intervals:
         """95 % intervals of the means over other videos of the same kind; the seeds stay as they are."""
         return {
-            direction: bootstrap.named(*bootstrap.interval(_samples(self.results, direction).mean(axis=1)))
+            direction: bootstrap.named(*bootstrap.interval(paired_samples(self.results, direction).mean(axis=1)))
             for direction in DIRECTIONS
         }
 
@@ -71,19 +70,10 @@ def gain(first: Seeds, second: Seeds, direction: str = "t2v", metric: str = "R1"
             f"{len(first.results)} seeds cannot be compared with {len(second.results)}; run both with as many."
         )
     check_same(first.results[0], second.results[0])
-    both = _samples((*first.results, *second.results), direction)[:, :, NAMES.index(metric)]  # [draws, 2 * seeds]
+    both = paired_samples((*first.results, *second.results), direction)[:, :, NAMES.index(metric)]  # [draws, 2 * seeds]
     count = len(first.results)
     low, high = bootstrap.interval(both[:, count:].mean(axis=1) - both[:, :count].mean(axis=1))
     differences = [
         b - a for a, b in zip(first.values(direction, metric), second.values(direction, metric), strict=True)
     ]
     return Gain(float(np.mean(differences)), float(low), float(high), tuple(differences))
-
-
-def _samples(results: Sequence[Evaluation], direction: str) -> np.ndarray:
-    """Figures of resampled benchmarks, ``[draws, results, 5]``; all results see the same draws."""
-    first = results[0]
-    place = DIRECTIONS.index(direction)
-    ranks = [aligned_ranks(first, each)[place] for each in results]
-    video = first.video_of_caption if direction == "t2v" else np.arange(first.gallery)
-    return bootstrap.resampled(ranks, video, first.gallery)
