@@ -26,11 +26,10 @@ from transformers import CLIPConfig, CLIPModel
 from centerclip import CenterCLIP
 from centerclip.model.backbone import Backbone
 from centerclip.model.preprocess import Preprocess
-from centerclip.search.indexer import Indexer
+from centerclip.search.indexer import Indexer, default_decoders
 from centerclip.search.lance import LanceStore
-from centerclip.search.update import default_decoders
-from centerclip.search.windows import Windows
 from centerclip.video import Window, stream_windows
+from centerclip.video.sampling import Windows
 
 Files = Sequence[tuple[Path, int, int]]
 SMALL = {"hidden_size": 192, "intermediate_size": 768, "num_hidden_layers": 12, "num_attention_heads": 3}

@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from centerclip.evaluation import bootstrap, rank_vectors
+from centerclip.evaluation import metrics, rank_vectors
 
 WIDTH = 512
 SIZES = ((27_763, 670, 5), (20_000, 20_000, 1))  # captions, videos, rounds; the first is the test split of MSVD
@@ -83,7 +83,7 @@ def main() -> None:
             ranks = cost(partial(rank_vectors, texts, gallery, owners), rounds)
             top = cost(partial(rank_vectors, texts, gallery, owners, top=5), rounds) if rounds > 1 else None
             made_up = np.random.default_rng(0).integers(1, videos + 1, captions).astype(np.float64)
-            draws = cost(partial(bootstrap.resampled, [made_up], owners.numpy(), videos), rounds)
+            draws = cost(partial(metrics.resampled, [made_up], owners.numpy(), videos), rounds)
             table.add_row(
                 f"{captions:,} x {videos:,}", f"{ranks.seconds:.2f} s", f"{ranks.processor:.2f} s",
                 f"{top.seconds:.2f} s" if top else "-", f"{ranks.megabytes:,.0f} MB",

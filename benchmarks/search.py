@@ -20,10 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from centerclip.search.engine import rank
-from centerclip.search.lists import WORTH_IT
-from centerclip.search.matrix import Block, Matrix
-from centerclip.search.snapshot import load_snapshot, save_snapshot
+from centerclip.search.lance import load_snapshot, save_snapshot
+from centerclip.search.matrix import WORTH_IT, Block, Matrix
+from centerclip.search.ranking import rank
 from centerclip.search.store import Floats, Video
 
 WIDTH = 512
@@ -95,7 +94,7 @@ def make_small_index(folder: Path) -> Path:
     from centerclip import CenterCLIP, VideoIndex
     from centerclip.model.backbone import Backbone
     from centerclip.model.preprocess import Preprocess
-    from centerclip.model.vocabulary import clip_tokenizer
+    from centerclip.model.tokenizer import clip_tokenizer
 
     model = CenterCLIP(Backbone(CLIPModel(CLIPConfig()), clip_tokenizer(), Preprocess()), clustering="B6-4,49")
     model.save_pretrained(folder / "model")

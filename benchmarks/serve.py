@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from centerclip import CenterCLIP
-from centerclip.search.encoder import files_for_words, settings_of
+from centerclip.search.folder import write_settings
 from centerclip.search.lance import LanceStore
-from centerclip.search.settings import write_settings
+from centerclip.search.query import settings_of, text_encoder_files
 from centerclip.search.store import File, Segments, Video
 
 CLIENTS = (1, 8, 64)
@@ -67,7 +67,7 @@ def make_model(folder: Path) -> CenterCLIP:
 
     from centerclip.model.backbone import Backbone
     from centerclip.model.preprocess import Preprocess
-    from centerclip.model.vocabulary import byte_letters
+    from centerclip.model.tokenizer import byte_letters
 
     torch.manual_seed(0)
     letters = list(byte_letters().values())
@@ -93,9 +93,9 @@ def make_model(folder: Path) -> CenterCLIP:
 def make_index(folder: Path, model: CenterCLIP, model_folder: Path, segments: int) -> None:
     from dataclasses import replace
 
-    from centerclip.search.opened import OpenIndex
+    from centerclip.search.state import OpenIndex
 
-    settings = replace(settings_of(model, model_folder, 1.0), files=files_for_words(model), roots=[str(folder)])
+    settings = replace(settings_of(model, model_folder, 1.0), files=text_encoder_files(model), roots=[str(folder)])
     write_settings(folder, settings)
     store, random = LanceStore(folder, settings.width), np.random.default_rng(0)
     count = segments // SEGMENTS_A_VIDEO

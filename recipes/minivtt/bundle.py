@@ -7,7 +7,7 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from centerclip import CenterCLIP
-from centerclip.model.demo import BUNDLE
+from centerclip.bundled import BUNDLE
 
 source, target = Path(sys.argv[1]), BUNDLE / "model"
 CenterCLIP.from_pretrained(source, similarity_rule="renormalise").save_pretrained(target)

@@ -1,5 +1,137 @@
-"""The root of every error that CenterCLIP raises on purpose."""
+"""Every error that CenterCLIP raises on purpose, a type for each kind that a caller may want to catch.
+
+The reasons why a video cannot be read are in :mod:`centerclip.video.errors`."""
+
+from collections.abc import Sequence
 
 
 class CenterClipError(Exception):
     """Something a person can act on: the message says what is wrong and what to do. The command line prints it."""
+
+
+class ClusterError(CenterClipError, ValueError):
+    """The tokens cannot be clustered as asked: wrong shape, K too large, NaN inside."""
+
+
+class SettingError(CenterClipError, ValueError):
+    """A clustering setting such as ``B6-4,49`` is malformed or does not fit the model."""
+
+
+class ModelError(CenterClipError):
+    """A model cannot be opened or used."""
+
+
+class ModelNotFound(ModelError):
+    """No such file, folder or hub name, or no connection to the hub."""
+
+
+class NotADualEncoder(ModelError):
+    """The model is of a kind that does not turn pictures and words into vectors of one space."""
+
+
+class WrongWeights(ModelError):
+    """Weights are missing, left over or of another shape than the model's."""
+
+
+class UntrustedFile(ModelError):
+    """Opening the file would run code that comes with it."""
+
+
+SHOWN = 5  # a message names this many videos; more would hide the message
+
+
+class DataError(CenterClipError):
+    """Something about a data set; the root of the errors of this package."""
+
+
+class AnnotationError(DataError, ValueError):
+    """An annotation file is absent, malformed or asks for something outside the data set."""
+
+
+class AbsentError(AnnotationError):
+    """There is no annotation file, or nothing in it, for a split."""
+
+
+class MissingVideosError(DataError, FileNotFoundError):
+    """Annotated videos have no file. ``missing`` holds all their ids."""
+
+    def __init__(self, missing: Sequence[str], *, annotated: int, where: str) -> None:
+        self.missing = tuple(missing)
+        super().__init__(
+            f"{len(missing):,} of {annotated:,} videos are missing under {where}: {first_few(missing)}. "
+            "Add them, or accept a smaller gallery with --allow-missing (allow_missing=True)."
+        )
+
+
+class UnreadableVideoError(DataError):
+    """A video file cannot be decoded. ``video`` is its id, ``reason`` what the reader said."""
+
+    def __init__(self, video: str, path: str, reason: str) -> None:
+        self.video, self.path, self.reason = video, path, reason
+        super().__init__(f'video {video} ({path}) cannot be read: {reason} Replace it, or load with on_error="skip".')
+
+
+class WorkerDiedError(DataError):
+    """A worker process ended without handing in its work, killed from outside or by a crash."""
+
+
+def first_few(names: Sequence[str]) -> str:
+    """``a, b, c, ... and 7 more``: the first names of a list that may be long."""
+    shown = ", ".join(names[:SHOWN])
+    return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN:,} more"
+
+
+class TrainingError(CenterClipError):
+    """A run cannot start or go on."""
+
+
+class RecipeError(TrainingError):
+    """A recipe, or a setting given with ``--set``, is wrong."""
+
+
+class CheckpointError(TrainingError):
+    """A checkpoint cannot be written or read."""
+
+
+class DivergedError(TrainingError):
+    """The loss is no longer a number."""
+
+
+class Interrupted(TrainingError):
+    """The run was asked to stop (SIGTERM, Ctrl-C) and has saved where it is."""
+
+
+class EvaluationError(CenterClipError):
+    """Results cannot be worked out, read or compared; the message says why."""
+
+
+class SearchError(CenterClipError):
+    """An index cannot be made, opened, searched or changed."""
+
+
+class IndexNotFound(SearchError):
+    """There is no index in the folder, or nothing in the index."""
+
+
+class IndexBusy(SearchError):
+    """Another process is writing to the index."""
+
+
+class OtherSettings(SearchError):
+    """The index was made with another model or setting; vectors of two kinds cannot be compared."""
+
+
+class DamagedIndex(SearchError):
+    """A file of the index cannot be read."""
+
+
+class DiskFull(SearchError):
+    """There is no room left to write. What was written before is safe."""
+
+
+class UnknownVideo(SearchError):
+    """The index has no such video."""
+
+
+class ReportError(CenterClipError):
+    """A report cannot be made: unknown name, missing data, nothing to rebuild it from."""

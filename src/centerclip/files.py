@@ -1,9 +1,12 @@
-"""Finds video files below a folder, by what they are called."""
+"""Files and folders: finding videos, naming a file by its content, and writing whole files or none."""
 
+import hashlib
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+PARTIAL = ".part"  # in the name of a file that is not whole yet
 # What a folder is searched for; a file that is named may be called anything.
 VIDEO_SUFFIXES = frozenset(
     {".3g2", ".3gp", ".asf", ".avi", ".divx", ".dv", ".f4v", ".flv", ".gif", ".h264", ".hevc", ".ivf", ".m2ts", ".m2v"}
@@ -12,16 +15,29 @@ VIDEO_SUFFIXES = frozenset(
 )
 
 
-def videos_below(root: Path, entered: set[str], *, on_error: Callable[[OSError], None] | None = None) -> Iterator[Path]:
-    """All video files below a folder, in a fixed order; hidden files and folders are passed by.
+def find_videos(
+    *roots: Path, skip: Path | None = None, on_error: Callable[[OSError], None] | None = None
+) -> Iterator[Path]:
+    """The video files below folders, and files that are named themselves: each once, in a fixed order.
 
-    Linked folders are followed, since films often live on another disk, but each real folder is entered once.
+    Hidden files and folders are left out. Linked folders are followed, since films often live on another disk, but each
+    real folder is entered once.
 
     Args:
-        root: the folder.
-        entered: real folders not to enter; those that are entered are added.
-        on_error: called for a folder that cannot be listed, which is then passed by.
+        roots: folders and files.
+        skip: a folder not to enter.
+        on_error: called for a folder that cannot be listed, which is then left out.
     """
+    entered = {os.path.realpath(skip)} if skip else set()
+    found: set[Path] = set()
+    for root in roots:
+        for path in _below(root, entered, on_error) if root.is_dir() else [root]:
+            if path not in found:
+                found.add(path)
+                yield path
+
+
+def _below(root: Path, entered: set[str], on_error: Callable[[OSError], None] | None) -> Iterator[Path]:
     for folder, subfolders, names in os.walk(root, followlinks=True, onerror=on_error):
         real = os.path.realpath(folder)
         if real in entered:
@@ -32,3 +48,55 @@ def videos_below(root: Path, entered: set[str], *, on_error: Callable[[OSError],
         for name in sorted(names):
             if not name.startswith(".") and Path(name).suffix.lower() in VIDEO_SUFFIXES:
                 yield Path(folder, name)
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is a folder or lies in it."""
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def content_id(path: Path) -> str:
+    """Which video a file holds, whatever it is called: a hash of all its bytes, 32 hexadecimal digits. Raises OSError.
+
+    A hash of samples would be quicker for films, but two files that differ in a part that was not looked at would pass
+    for one, and reading a file costs little beside decoding it.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def write_atomic(path: Path, content: str | bytes | Callable[[Path], object], *, durable: bool = False) -> Path:
+    """Write a file so that it is there whole or not at all, whatever happens meanwhile; an earlier one is replaced.
+
+    Args:
+        path: the file; its folder must exist.
+        content: text, bytes, or a function that writes the file it is given, beside ``path`` and with its suffix.
+        durable: also survive a power cut: the disk has it before this returns.
+    """
+    partial = path.with_name(f".{path.stem[:100]}-{secrets.token_hex(4)}{PARTIAL}{path.suffix}")
+    try:
+        if callable(content):
+            content(partial)
+        elif isinstance(content, bytes):
+            partial.write_bytes(content)
+        else:
+            partial.write_bytes(content.encode("utf-8", "surrogateescape"))
+        if durable:
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())
+        partial.replace(path)
+        if durable and os.name == "posix":
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what killed processes left of files that :func:`write_atomic` was writing, also in sub-folders."""
+    for partial in folder.rglob(f".*{PARTIAL}*"):
+        partial.unlink(missing_ok=True)

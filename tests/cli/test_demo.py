@@ -5,13 +5,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from centerclip import CenterCLIP
+from centerclip.bundled import demo_clips, demo_model
 from centerclip.cli import app
 from centerclip.cli.demo import QUERIES
 from centerclip.data import load
 from centerclip.data.minivtt import read_events
 from centerclip.evaluation import evaluate
 from centerclip.evaluation.moments import score_moments
-from centerclip.model.demo import demo_clips, demo_model
 
 MEGABYTES = 1_000_000
 

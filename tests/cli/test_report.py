@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from centerclip import CenterCLIP
 from centerclip.cli import app
-from centerclip.model.new import Sizes, new_backbone
+from centerclip.model.backbone import Sizes, new_backbone
 from tests.training.world import make_world
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ def model(tmp_path_factory):
     """Six blocks and 36 patches, as the small model of the reports, and very narrow."""
     torch.manual_seed(0)
     sizes = Sizes(image_size=48, patch_size=8, width=16, blocks=6, heads=2, text_width=16, text_blocks=1, text_heads=2,
-                  projection=8, words=64)  # fmt: skip
+                  projection=8, max_tokens=64)  # fmt: skip
     backbone = new_backbone(sizes, ["a red square moves"], vocabulary=520)
     folder = tmp_path_factory.mktemp("model")
     CenterCLIP(backbone, clustering="B3-4,36", frames=12).save_pretrained(folder)

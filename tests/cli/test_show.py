@@ -10,12 +10,12 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from centerclip.cli.centre_sheet import centre_sheet
-from centerclip.cli.seen import Seen, followed_clusters, look
 from centerclip.cli.show import show
 from centerclip.cluster import Stage
 from centerclip.errors import CenterClipError
 from centerclip.model import Step
+from centerclip.plots.patches import Seen, followed_clusters, look
+from centerclip.plots.tokens import centre_sheet
 from tests.model.tiny import center_clip
 from tests.video.clips import make_clip
 

@@ -34,10 +34,9 @@ from centerclip.cluster import (
     random_tokens,
     soft_matching,
 )
-from centerclip.cluster.centers import keep_centers
+from centerclip.cluster.segments import keep_centers
 from centerclip.model import ModelError
-from centerclip.model.attach import transformer_blocks
-from centerclip.model.attention import bias_keys, watch_scores
+from centerclip.model.attachment import bias_keys, transformer_blocks, watch_scores
 from tests.model import tiny
 
 METHODS = ("means", "tome", "dpcknn", "kkz", "attention", "random")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from centerclip.data.batches import EpochBatches, draw
+from centerclip.data.loader import EpochBatches, draw
 
 
 def batches(count: int, size: int, *, rank: int = 0, world: int = 1, drop: bool = False) -> EpochBatches:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from centerclip.data import AnnotationError, read_captions
-from centerclip.data.benchmark import held_out
+from centerclip.data.formats import held_out
 from tests.data import made_up
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from centerclip.data import AnnotationError, Benchmark, Clip, DataError, MissingVideosError, load
-from centerclip.data.files import VideoFiles, without_extension
+from centerclip.data.benchmark import VideoFiles
+from centerclip.data.formats import without_extension
 from tests.data import made_up
 
 

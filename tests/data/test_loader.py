@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from centerclip.data import Benchmark, Clip, DataError, UnreadableVideoError, WorkerDiedError
-from centerclip.data.items import Batch
-from centerclip.data.loader import Loader
+from centerclip.data.loader import Batch, Loader
 from centerclip.model.preprocess import Preprocess
 from centerclip.video import read_frames
 from tests.data.made_up import clip, text
@@ -137,11 +136,13 @@ def test_a_batch_that_cannot_be_filled_is_an_error_at_once(benchmark: Benchmark)
 
 
 def test_drawings_are_decoded_once_and_come_in_turn(benchmark, monkeypatch):
-    from centerclip.data import items
+    from centerclip.data import loader as loader_module
 
     reads = []
-    read = items.read_frames
-    monkeypatch.setattr(items, "read_frames", lambda *given, **named: reads.append(given[0]) or read(*given, **named))
+    read = loader_module.read_frames
+    monkeypatch.setattr(
+        loader_module, "read_frames", lambda *given, **named: reads.append(given[0]) or read(*given, **named)
+    )
     loader = Loader(benchmark, training=True, batch_size=5, frames=2, size=32, draws=2, seed=5)
 
     def shown(epoch):

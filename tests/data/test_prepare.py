@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from centerclip.data import DataError
-from centerclip.data.encode import EncodeJob, encode
 from centerclip.data.prepare import prepare
 from centerclip.video import probe, read_frames
+from centerclip.video.encode import EncodeJob, encode
 from tests.data.made_up import clip, text
 
 

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 
-from centerclip.data.processes import run_each
+from centerclip.parallel import run_each
 
 
 def act(job: str) -> str:

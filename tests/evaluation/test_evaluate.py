@@ -10,7 +10,7 @@ from torch import distributed as dist
 
 from centerclip.data import Benchmark
 from centerclip.evaluation import Evaluation, EvaluationError, encode_benchmark, evaluate, retrieval_metrics
-from centerclip.model.encoded import Rule, video_vectors
+from centerclip.model.vectors import Rule, video_vectors
 from tests.evaluation.made_up import COUNT, coloured, spoilt
 from tests.model import tiny
 

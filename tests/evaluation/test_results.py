@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from centerclip.evaluation import Evaluation, EvaluationError, Seeds, bootstrap, compare, gain, rank_matrix, summaries
+from centerclip.evaluation import Evaluation, EvaluationError, Seeds, compare, gain, metrics, rank_matrix, summaries
 from centerclip.evaluation.metrics import NAMES, summary
 
 
@@ -30,7 +30,7 @@ def made(quality: float, *, videos: int = 40, captions: int = 3, seed: int = 0, 
         fingerprint="0123456789ab",
         clustering="B6-4,49",
         frames=12,
-        words=32,
+        max_tokens=32,
         seconds=1.5,
         video_ids=tuple(f"clip, {n}" for n in range(videos)),
         caption_texts=tuple(f'say "{n}"\nétude' for n in range(len(owners))),
@@ -43,7 +43,7 @@ def made(quality: float, *, videos: int = 40, captions: int = 3, seed: int = 0, 
 def test_a_draw_is_the_figures_of_the_drawn_videos_with_all_their_captions() -> None:
     result = made(1.0, videos=7)
     ranks, owners = result.ranks.t2v, result.video_of_caption
-    samples = bootstrap.resampled([ranks], owners, 7, resamples=20, seed=3)[:, 0]
+    samples = metrics.resampled([ranks], owners, 7, resamples=20, seed=3)[:, 0]
     draws = np.random.default_rng(3).integers(0, 7, (20, 7))
     for drawn, sample in zip(draws, samples, strict=True):
         expected = summary(np.concatenate([ranks[owners == video] for video in drawn]))
@@ -52,9 +52,9 @@ def test_a_draw_is_the_figures_of_the_drawn_videos_with_all_their_captions() -> 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     result = made(1.0)
-    whole = bootstrap.resampled([result.ranks.t2v], result.video_of_caption, 40)
-    monkeypatch.setattr(bootstrap, "CHUNK", 1000)
-    assert (bootstrap.resampled([result.ranks.t2v], result.video_of_caption, 40) == whole).all()
+    whole = metrics.resampled([result.ranks.t2v], result.video_of_caption, 40)
+    monkeypatch.setattr(metrics, "CHUNK", 1000)
+    assert (metrics.resampled([result.ranks.t2v], result.video_of_caption, 40) == whole).all()
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
@@ -65,8 +65,8 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
     held = 0
     for _ in range(rounds):
         ranks = np.where(random.random(videos) < chance, 1.0, 20.0)[owners]
-        samples = bootstrap.resampled([ranks], owners, videos, resamples=100)[:, 0, 0]
-        low, high = bootstrap.interval(samples)
+        samples = metrics.resampled([ranks], owners, videos, resamples=100)[:, 0, 0]
+        low, high = metrics.interval(samples)
         held += low <= 100 * chance <= high
     assert 0.87 <= held / rounds <= 0.99
 

@@ -18,7 +18,7 @@ from transformers import (
 import centerclip
 from centerclip.cluster import SettingError, centers
 from centerclip.model import ModelError
-from centerclip.model.attach import token_layout, transformer_blocks
+from centerclip.model.attachment import token_layout, transformer_blocks
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "image_size": 32, "patch_size": 8}
 MODELS = {

@@ -177,7 +177,7 @@ def test_times_of_a_tensor_give_its_spans():
 
 
 def test_text_is_cut_padded_and_normalised():
-    model = tiny.center_clip(words=8)
+    model = tiny.center_clip(max_tokens=8)
     tokens = model.tokenize(["a", "a very long sentence about a dog"])
     assert tokens["input_ids"].shape == (2, 8)
     assert tokens["attention_mask"][0].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]

@@ -8,9 +8,9 @@ import torch
 from transformers import CLIPConfig
 
 from centerclip import CenterCLIP
-from centerclip.model import ModelError, ModelNotFound, NotADualEncoder, UntrustedFile, WrongWeights, openai
+from centerclip.model import ModelError, ModelNotFound, NotADualEncoder, UntrustedFile, WrongWeights, checkpoints
 from centerclip.model.backbone import open_backbone
-from centerclip.model.vocabulary import clip_tokenizer
+from centerclip.model.tokenizer import clip_tokenizer
 
 from . import tiny
 
@@ -81,7 +81,7 @@ def test_torchscript_archives_need_a_known_hash_or_trust(tmp_path, original, exp
     assert equal(path, expected, trust=True)
     import hashlib
 
-    monkeypatch.setitem(openai.PUBLISHED, hashlib.sha256(path.read_bytes()).hexdigest(), "this one")
+    monkeypatch.setitem(checkpoints.PUBLISHED, hashlib.sha256(path.read_bytes()).hexdigest(), "this one")
     assert equal(path, expected)
 
 
@@ -130,7 +130,7 @@ def test_folders_round_trip(tmp_path, kind, setting):
     source = {"clip": tiny.clip, "siglip": tiny.siglip, "dual": tiny.dual_encoder}[kind]()
     source.save_pretrained(tmp_path / "source")
     tiny.tokenizer().save_pretrained(tmp_path / "source")
-    model = CenterCLIP.from_pretrained(tmp_path / "source", clustering=setting, frames=12, words=16, device="cpu")
+    model = CenterCLIP.from_pretrained(tmp_path / "source", clustering=setting, frames=12, max_tokens=16, device="cpu")
     model.save_pretrained(tmp_path / "saved")
     names = {path.name for path in (tmp_path / "saved").iterdir()}
     assert {
@@ -143,7 +143,7 @@ def test_folders_round_trip(tmp_path, kind, setting):
     assert json.loads((tmp_path / "saved" / "centerclip.json").read_text())["clustering"] == setting
     again = CenterCLIP.from_pretrained(tmp_path / "saved", device="cpu")
     assert str(again.clustering) == setting
-    assert (again.frames, again.words, again.rule) == (12, 16, "mean")
+    assert (again.frames, again.max_tokens, again.rule) == (12, 16, "mean")
     assert again.preprocess == model.preprocess
     video = tiny.videos(1)[0]
     assert torch.equal(again.encode_video(video).segments, model.encode_video(video).segments)

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from centerclip.cli import app
 from centerclip.cluster import Setting
-from centerclip.model import measure
+from centerclip.evaluation import costs
 
 run = CliRunner().invoke
 
@@ -20,30 +20,30 @@ def small_towers(monkeypatch):
         torch.manual_seed(0)
         config = CLIPVisionConfig(
             hidden_size=32, intermediate_size=64, num_hidden_layers=12, num_attention_heads=2,
-            image_size=224, patch_size=measure.SIZES[name],
+            image_size=224, patch_size=costs.SIZES[name],
         )  # fmt: skip
         return CLIPVisionModel(config).eval()
 
-    monkeypatch.setattr(measure, "make_tower", make)
+    monkeypatch.setattr(costs, "make_tower", make)
 
 
 @pytest.mark.parametrize(("patch", "patches", "published"), [(32, 49, 4.4), (16, 196, 17.6)])
 def test_multiply_adds_of_one_frame_are_the_published_ones(patch, patches, published):
     config = CLIPVisionConfig(hidden_size=768, intermediate_size=3072, num_hidden_layers=12, patch_size=patch)
-    count = measure.multiply_adds(config, Setting.parse("none"), 1, patches) / 1e9
+    count = costs.multiply_adds(config, Setting.parse("none"), 1, patches) / 1e9
     assert count == pytest.approx(published, abs=0.1)
 
 
 def test_multiply_adds_with_clustering():
     config = CLIPVisionConfig(hidden_size=768, intermediate_size=3072, num_hidden_layers=12, patch_size=32)
-    none = measure.multiply_adds(config, Setting.parse("none"), 12, 49)
+    none = costs.multiply_adds(config, Setting.parse("none"), 12, 49)
     # 12 of 12 frames in the first half, 4 of 12 sequences in the second; patch embedding is a little on top.
-    assert measure.multiply_adds(config, Setting.parse("B6-4,49"), 12, 49) / none == pytest.approx(2 / 3, abs=0.01)
-    assert measure.multiply_adds(config, Setting.parse("B6-12,49"), 12, 49) == none
+    assert costs.multiply_adds(config, Setting.parse("B6-4,49"), 12, 49) / none == pytest.approx(2 / 3, abs=0.01)
+    assert costs.multiply_adds(config, Setting.parse("B6-12,49"), 12, 49) == none
 
 
 def test_saved_bytes_fall_with_clustering(small_towers):
-    none, half = measure.memory_costs("ViT-B/32", 12, ["B6-4,49"])
+    none, half = costs.memory_costs("ViT-B/32", 12, ["B6-4,49"])
     assert none.ratio == 1.0
     pixels = 12 * 3 * 224 * 224 * 4 / 2**20  # kept either way
     assert (half.megabytes - pixels) / (none.megabytes - pixels) == pytest.approx(2 / 3, abs=0.05)
@@ -63,7 +63,7 @@ def test_saved_bytes_are_counted_once():
             return SimpleNamespace(pooler_output=self.layer(x))
 
     # Linear keeps its input, Tanh its output: 2 x [5, 8] float32.
-    assert measure.saved_bytes(Model(), torch.randn(5, 8)) == 2 * 5 * 8 * 4
+    assert costs.saved_bytes(Model(), torch.randn(5, 8)) == 2 * 5 * 8 * 4
 
 
 def test_bench_encoder(small_towers):

@@ -5,12 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from centerclip import CenterCLIP
-from centerclip.model.new import Sizes, make_tokenizer, new_backbone
+from centerclip.model.backbone import Sizes, new_backbone
+from centerclip.model.tokenizer import make_tokenizer
 
 CAPTIONS = ["a red cat jumps over the red fence", "the cat is red", "a dog jumps", "two cats, one dog"] * 5
 SIZES = Sizes(image_size=32, patch_size=8, width=32, blocks=3, heads=2, text_width=24, text_blocks=2, text_heads=2,
-              projection=16, words=20)  # fmt: skip
-TOKENIZER = make_tokenizer(CAPTIONS, vocabulary=560, words=20)
+              projection=16, max_tokens=20)  # fmt: skip
+TOKENIZER = make_tokenizer(CAPTIONS, vocabulary=560, max_tokens=20)
 
 
 def test_common_words_are_one_token():
@@ -29,7 +30,7 @@ def test_every_text_is_read_without_unknown_tokens(text):
 
 
 def test_a_vocabulary_too_small_for_words_still_has_all_bytes():
-    tokenizer = make_tokenizer(CAPTIONS, vocabulary=300, words=20)
+    tokenizer = make_tokenizer(CAPTIONS, vocabulary=300, max_tokens=20)
     assert len(tokenizer) == 514
     assert tokenizer.tokenize("cat") == ["c", "a", "t</w>"]
 
@@ -43,7 +44,7 @@ def test_a_new_model_is_a_standard_folder(tmp_path):
     assert type(again.backbone).__name__ == "CLIPModel"
     assert torch.allclose(again.encode_video(video).segments, model.encode_video(video).segments, atol=1e-6)
     assert torch.allclose(again.encode_text("a red dog"), model.encode_text("a red dog"), atol=1e-6)
-    assert again.words == 20
+    assert again.max_tokens == 20
 
 
 def test_a_sentence_longer_than_the_model_reads_is_cut_and_ends():

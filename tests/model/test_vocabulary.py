@@ -1,4 +1,4 @@
-from centerclip.model.vocabulary import clip_tokenizer
+from centerclip.model.tokenizer import clip_tokenizer
 
 
 def test_known_ids():

@@ -16,7 +16,7 @@ from transformers import (
 from centerclip import CenterCLIP
 from centerclip.model.backbone import Backbone
 from centerclip.model.preprocess import Preprocess
-from centerclip.model.vocabulary import byte_letters
+from centerclip.model.tokenizer import byte_letters
 
 SIDE, PATCH, BLOCKS = 32, 8, 4  # 16 patches a frame
 

@@ -5,11 +5,10 @@ import re
 import pytest
 
 from centerclip.cluster import Setting
+from centerclip.errors import ReportError
 from centerclip.reports.catalogue import FIGURES, find_report, reports
-from centerclip.reports.errors import ReportError
-from centerclip.reports.hours import expected_hours
-from centerclip.reports.plan import make_plans, scaled_setting
-from centerclip.training.folder import find_recipe, list_recipes
+from centerclip.reports.plan import expected_hours, make_plans, scaled_setting
+from centerclip.training.recipe import find_recipe, list_recipes
 
 MAIN = ("msvd", "activitynet", "msrvtt-7k", "msrvtt-9k", "lsmdc")
 

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from centerclip.distributed import Processes
-from centerclip.reports import curves, gains, queue, runs
+from centerclip.errors import ReportError
+from centerclip.plots import figures
+from centerclip.plots.tokens import Kept, draw_centres, draw_token_map
+from centerclip.reports import runs
 from centerclip.reports.catalogue import Published, Report, Row
-from centerclip.reports.errors import ReportError
-from centerclip.reports.pictures import Kept, draw_centres, draw_token_map
 from centerclip.reports.plan import Plan
 from centerclip.reports.table import make_table
 from centerclip.training.recipe import read_recipe
@@ -46,16 +47,16 @@ def outcomes(world, tmp_path_factory):
         plan_of(folder, "B1-2,8", zero_shot=True, axis="block B"),
         plan_of(folder, "B2-2,8", zero_shot=True, axis="block B"),
     ]
-    return folder, queue.run_all(plans, world, folder / "runs", ALONE, workers=0)
+    return folder, runs.run_all(plans, world, folder / "runs", ALONE, workers=0)
 
 
 def test_a_finished_row_is_not_run_again(world, outcomes, monkeypatch):
     folder, found = outcomes
     monkeypatch.setattr(runs, "evaluate", lambda *_, **__: pytest.fail("evaluated again"))
-    (again,) = queue.run_all([found[0].plan], world, folder / "runs", ALONE)
+    (again,) = runs.run_all([found[0].plan], world, folder / "runs", ALONE)
     assert again.seeds.metrics == found[0].seeds.metrics
     assert again.costs == found[0].costs
-    assert queue.read_all([found[0].plan], folder / "runs")[0].costs == found[0].costs  # from the logs alone
+    assert runs.read_all([found[0].plan], folder / "runs")[0].costs == found[0].costs  # from the logs alone
 
 
 def test_seeds_are_runs_of_their_own_several_at_a_time(world, outcomes, tmp_path):
@@ -63,8 +64,8 @@ def test_seeds_are_runs_of_their_own_several_at_a_time(world, outcomes, tmp_path
     plans = [found[0].plan, found[1].plan, found[0].plan]
     shutil.copytree(folder / "runs", tmp_path / "runs")
     seen = []
-    watcher = queue.Watcher(on_run=lambda done, total: seen.append((done, total)))
-    rows = queue.run_all(plans, world, tmp_path / "runs", ALONE, seeds=2, jobs=2, workers=0, watcher=watcher)
+    watcher = runs.Watcher(on_run=lambda done, total: seen.append((done, total)))
+    rows = runs.run_all(plans, world, tmp_path / "runs", ALONE, seeds=2, jobs=2, workers=0, watcher=watcher)
     assert seen == [(1, 3), (2, 3), (3, 3)]  # two seeds of the trained row, once though it is there twice; one as it is
     first, second = rows[0].seeds.results
     assert first.metrics == found[0].seeds.metrics
@@ -76,7 +77,7 @@ def test_seeds_are_runs_of_their_own_several_at_a_time(world, outcomes, tmp_path
     table = make_table(Report("x", "Title", "", "table"), rows, small=True)
     assert "mean of 2 seeds" in table.label
     assert ", seeds +" in table.rows[1][-2] or ", seeds -" in table.rows[1][-2]
-    again = queue.read_all(plans, tmp_path / "runs", seeds=2)
+    again = runs.read_all(plans, tmp_path / "runs", seeds=2)
     assert [each.seeds.metrics for each in again] == [each.seeds.metrics for each in rows]
 
 
@@ -85,14 +86,14 @@ def test_an_error_in_another_process_names_the_row(world, outcomes, tmp_path):
     model = plan.recipe.model.model_copy(update={"start": str(tmp_path / "nothing")})
     broken = replace(plan, recipe=plan.recipe.model_copy(update={"model": model}))
     with pytest.raises(ReportError, match=r"baseline: .*nothing"):
-        queue.run_all([broken], world, tmp_path, ALONE, jobs=2)
+        runs.run_all([broken], world, tmp_path, ALONE, jobs=2)
 
 
 POOL = """
 import os, time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from centerclip.reports.queue import _end_with_parent
+from centerclip.reports.runs import _end_with_parent
 pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_parent)
 print(pool.submit(os.getpid).result(), flush=True)
 pool.submit(time.sleep, 120).result()
@@ -109,7 +110,7 @@ def test_runs_end_with_the_command_that_started_them():
 
 def test_several_runs_at_a_time_are_for_one_process(world, outcomes, tmp_path):
     with pytest.raises(ReportError, match="leave out --jobs"):
-        queue.run_all([outcomes[1][0].plan], world, tmp_path, Processes(0, 2, torch.device("cpu")), jobs=2)
+        runs.run_all([outcomes[1][0].plan], world, tmp_path, Processes(0, 2, torch.device("cpu")), jobs=2)
 
 
 def test_another_start_is_another_run(tmp_path):
@@ -150,10 +151,10 @@ def test_a_damaged_cost_file_is_named(outcomes, tmp_path):
     (copy / "evaluation" / "test" / "evaluation.json").write_text("{}")
     (copy / "costs.json").write_text("{")
     with pytest.raises(ReportError, match=r"costs\.json cannot be read"):
-        queue.read_all([found[0].plan], tmp_path)
+        runs.read_all([found[0].plan], tmp_path)
     (copy / "costs.json").unlink()
     with pytest.raises(ReportError, match="was not measured"):
-        queue.read_all([found[0].plan], tmp_path)
+        runs.read_all([found[0].plan], tmp_path)
 
 
 def test_full_tables_have_the_published_figure_and_the_difference(outcomes):
@@ -185,18 +186,18 @@ def test_small_tables_have_intervals_and_gains(outcomes):
 def test_curves_are_drawn_for_print_and_screen(outcomes, tmp_path):
     _, found = outcomes
     report = Report("place", "Places, LSMDC", "Figure", "curves", axes=("block B",))
-    png, svg = curves.draw_curves(report, found, tmp_path, small=False)
+    png, svg = figures.draw_curves(report, found, tmp_path, small=False)
     assert png.read_bytes()[:4] == b"\x89PNG"
     assert "no clustering" in svg.read_text(encoding="utf-8")
     before = svg.read_bytes()
-    curves.draw_curves(report, found, tmp_path, small=False)
+    figures.draw_curves(report, found, tmp_path, small=False)
     assert svg.read_bytes() == before
 
 
 def test_gains_are_drawn_with_their_rows(outcomes, tmp_path):
     _, found = outcomes
     report = Report("methods", "Ways, MSR-VTT", "", "comparison")
-    png, svg = gains.draw_gains(report, found, tmp_path, small=True)
+    png, svg = figures.draw_gains(report, found, tmp_path, small=True)
     assert png.read_bytes()[:4] == b"\x89PNG"
     text = svg.read_text(encoding="utf-8")
     assert "B1-2,8" in text

@@ -5,8 +5,15 @@ import torch
 
 from centerclip.cluster import Setting
 from centerclip.reports import training_free
-from centerclip.reports.sweep import AXES, sweep_points, sweep_settings, usual_stage
-from centerclip.reports.training_free import encode_with_each, kept_share, run_settings
+from centerclip.reports.training_free import (
+    AXES,
+    encode_with_each,
+    kept_share,
+    run_settings,
+    sweep_points,
+    sweep_settings,
+    usual_stage,
+)
 from tests.evaluation.made_up import coloured
 from tests.model import tiny
 

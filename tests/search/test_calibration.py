@@ -5,11 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from centerclip.search.background import SENTENCES
-from centerclip.search.calibration import CONVINCING, Calibration
-from centerclip.search.engine import rank
-from centerclip.search.memory import MemoryStore
+from centerclip.search.ranking import CONVINCING, SENTENCES, Calibration, rank
 from centerclip.search.store import Floats, Segments, Video
+from tests.search.memory import MemoryStore
 
 WIDTH = 64
 
@@ -49,7 +47,9 @@ def test_what_is_there_convinces_and_what_is_not_does_not(
     calibration.measure(store.view())
     again = Calibration(tmp_path, WIDTH)  # it is kept
     shares = [
-        np.mean([again.confidence(query, rank(store.view(), query, 10), words=True) >= CONVINCING for query in queries])
+        np.mean(
+            [again.confidence(query, rank(store.view(), query, 10), has_text=True) >= CONVINCING for query in queries]
+        )
         for queries in (there, absent)
     ]
     assert shares[0] >= 0.75
@@ -65,14 +65,14 @@ def test_a_picture_convinces_when_it_is_as_near_as_the_videos_are_to_each_other(
     segment = store.view().segments("3").vectors[0]
     for query, expected in ((segment, 1), (-segment, 0)):
         found = rank(store.view(), query, 10)
-        assert calibration.confidence(query, found, words=False) == expected
+        assert calibration.confidence(query, found, has_text=False) == expected
 
 
 def test_without_calibration_or_videos_nothing_is_claimed(tmp_path: Path) -> None:
     empty = Calibration(tmp_path, WIDTH)
     assert empty.confidence(np.ones(WIDTH, np.float32), []) == 0
     (tmp_path / "calibration.npz").write_bytes(b"damaged")
-    assert len(Calibration(tmp_path, WIDTH).words) == 0
+    assert len(Calibration(tmp_path, WIDTH).texts) == 0
 
 
 def test_the_sentences_are_many_and_differ() -> None:

@@ -12,11 +12,11 @@ from PIL import Image
 
 from centerclip import VideoIndex
 from centerclip.search import Moment, SearchError
-from centerclip.search.engine import moments_of, rank
-from centerclip.search.memory import MemoryStore
+from centerclip.search.ranking import moments_of, rank
 from centerclip.search.store import Floats, Segments, Video
 from centerclip.video import read_times
 from tests.search.collection import clip, open_tiny, scenes
+from tests.search.memory import MemoryStore
 
 
 def segments(vectors: Floats) -> Segments:

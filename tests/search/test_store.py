@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from centerclip.search import snapshot
+from centerclip.search import lance
 from centerclip.search.lance import LanceStore
-from centerclip.search.memory import MemoryStore
 from centerclip.search.store import Store
 from tests.search.conformance import WIDTH, StoreConformance, file, unit, video
+from tests.search.memory import MemoryStore
 
 
 class TestMemoryStore(StoreConformance):
@@ -59,7 +59,7 @@ def test_a_large_store_is_searched_by_lists_and_filters_stay_exact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same store as lists of neighbours: recall as promised, nothing that a filter forbids."""
-    monkeypatch.setattr(snapshot.save_snapshot, "__defaults__", (1000,))
+    monkeypatch.setattr(lance.save_snapshot, "__defaults__", (1000,))
     random = np.random.default_rng(0)
     middles = unit(40, 1)
     store = LanceStore(tmp_path, WIDTH)

@@ -9,8 +9,8 @@ import pytest
 
 from centerclip import VideoIndex
 from centerclip.search import IndexBusy, IndexNotFound, OtherSettings, SearchError, UnknownVideo
+from centerclip.search.folder import is_busy, writing
 from centerclip.search.indexer import Indexer
-from centerclip.search.lock import is_busy, writing
 from tests.search.collection import clip, open_tiny, save_model, scenes, titles
 
 

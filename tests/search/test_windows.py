@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from centerclip.search.windows import Windows
+from centerclip.video.sampling import Windows
 
 
 @settings(deadline=None, max_examples=50)

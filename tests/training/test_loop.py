@@ -16,10 +16,9 @@ from centerclip.data import load
 from centerclip.distributed import Processes
 from centerclip.training import CheckpointError, DivergedError
 from centerclip.training import loop as training_loop
-from centerclip.training.checkpoint import LAST, PREVIOUS, load_checkpoint, save_checkpoint
-from centerclip.training.log import read_log
 from centerclip.training.loop import Splits, train
 from centerclip.training.recipe import read_recipe
+from centerclip.training.run import LAST, PREVIOUS, load_checkpoint, read_log, save_checkpoint
 
 from .world import RECIPE, make_world
 

@@ -3,8 +3,16 @@ import re
 import pytest
 
 from centerclip.training import RecipeError, TrainingError
-from centerclip.training.folder import find_recipe, list_recipes, open_run, recipes_folder
-from centerclip.training.recipe import Recipe, make_recipe, read_recipe, to_toml
+from centerclip.training.recipe import (
+    Recipe,
+    find_recipe,
+    list_recipes,
+    make_recipe,
+    read_recipe,
+    recipes_folder,
+    to_toml,
+)
+from centerclip.training.run import open_run
 
 RECIPES = [name for name, _ in list_recipes()]
 
@@ -42,7 +50,7 @@ def test_recipes_open_with_their_command_and_name_their_own_setting(name):
     assert recipe.model.start.endswith("patch16" if row.startswith("b16") else "patch32")
     assert re.search(r"text to video( +[\d.-]+){5}\n", text)
     long = benchmark == "activitynet"
-    assert (recipe.model.frames, recipe.model.words) == ((60, 77) if long else (12, 32))
+    assert (recipe.model.frames, recipe.model.max_tokens) == ((60, 77) if long else (12, 32))
     assert (recipe.train.lr, recipe.train.epochs) == ((1e-5, 8) if long else (5e-6, 5))
     assert (recipe.train.batch_size, recipe.train.seed, recipe.model.similarity) == (128, 42, "renormalise")
     assert len(recipe.train.freeze) == 5

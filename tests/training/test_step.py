@@ -8,13 +8,11 @@ import torch
 from torch.nn.functional import log_softmax, normalize
 
 from centerclip.distributed import Processes
-from centerclip.training.errors import RecipeError
-from centerclip.training.gradients import compute_gradients
+from centerclip.errors import RecipeError
 from centerclip.training.loop import choose_precision
-from centerclip.training.loss import contrastive_loss
-from centerclip.training.optimizer import PARTS, freeze, make_optimizer
+from centerclip.training.loss import compute_gradients, contrastive_loss
+from centerclip.training.optimizer import PARTS, freeze, make_optimizer, rate
 from centerclip.training.recipe import TrainSettings
-from centerclip.training.schedule import rate
 
 from ..model.tiny import center_clip, videos
 
@@ -55,7 +53,7 @@ def test_loss_is_the_mean_of_both_directions():
 
 @pytest.mark.parametrize("rule", ["mean", "renormalise"])
 def test_gradient_is_that_of_plain_backpropagation(rule):
-    from centerclip.model.encoded import video_vectors
+    from centerclip.model.vectors import video_vectors
 
     model, batch = model_for(rule=rule), batch_of(6)
     loss = compute_gradients(model, batch, ALONE)

@@ -19,7 +19,7 @@ RECIPE = """
 start = "new"
 clustering = "B2-2,8"
 frames = 4
-words = 16
+max_tokens = 16
 [model.new]
 image_size = 32
 patch_size = 8

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from centerclip.video import TooLarge, probe, read_frames
-from centerclip.video.limits import Limits
+from centerclip.video.container import Limits
 
 from .clips import make_clip, numbered, numbers_of
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from centerclip.video.structure import read_structure
+from centerclip.video.container import read_structure
 
 from .clips import make_clip
 

@@ -6,7 +6,7 @@ import typer
 
 from .. import __version__
 from ..errors import CenterClipError
-from . import bench, collection, data, demo, doctor, evaluate, features, index, report, search, serve, show, train
+from . import bench, data, demo, doctor, evaluate, features, index, report, search, serve, show, train
 
 app = typer.Typer(
     name="centerclip",
@@ -15,19 +15,47 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
 app.command()(index.index)
+
+
 app.command()(search.search)
-app.command()(collection.status)
-app.command()(collection.remove)
+
+
+app.command()(index.status)
+
+
+app.command()(index.remove)
+
+
 app.command()(serve.serve)
+
+
 app.command()(show.show)
+
+
 app.command()(demo.demo)
+
+
 app.command()(doctor.doctor)
+
+
 app.command()(train.train)
+
+
 app.command()(evaluate.evaluate)
+
+
 app.command()(features.features)
+
+
 app.add_typer(data.app, name="data")
+
+
 app.add_typer(bench.app, name="bench")
+
+
 app.add_typer(report.app, name="report")
 
 

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(help="Measure on this machine what clustering saves. Nothing is downloaded.", no_args_is_help=True)
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines for programs.")]
 Quick = Annotated[bool, typer.Option("--quick", help="12 frames only.")]
 Towers = Annotated[str, typer.Option(help="Which towers: ViT-B/32, ViT-B/16 or all.")]
@@ -38,7 +37,7 @@ def encoder(
     from rich.markup import escape
     from rich.table import Table
 
-    from ..model.measure import encoder_costs
+    from ..evaluation.costs import encoder_costs
 
     place = _device(device)
     console = Console()
@@ -86,7 +85,7 @@ def memory(
     from rich.markup import escape
     from rich.table import Table
 
-    from ..model.measure import memory_costs
+    from ..evaluation.costs import memory_costs
 
     console = Console()
     table = Table(title="Saved for the backward pass of one video, float32, random weights", title_justify="left")
@@ -111,7 +110,7 @@ def memory(
 
 def _chosen(quick: bool, tower: str, settings: list[str] | None) -> list[tuple[str, int, tuple[str, ...]]]:
     from ..cluster import Setting
-    from ..model.measure import PAPER, SIZES
+    from ..evaluation.costs import PAPER, SIZES
 
     if tower != "all" and tower not in SIZES:
         raise typer.BadParameter(f"no tower {tower!r}; there are {', '.join(SIZES)} and all", param_hint="--tower")

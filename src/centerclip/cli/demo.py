@@ -9,6 +9,7 @@ import typer
 if TYPE_CHECKING:
     from ..search import Hit
 
+
 QUERIES = (
     "a frog rises in the desert",
     "a sunflower at night",
@@ -28,11 +29,11 @@ def demo(
     """Index about 60 bundled clips with the bundled model, search them, and show what was found and when."""
     from rich.console import Console
 
-    from ..model.demo import DEMO, demo_clips
+    from ..bundled import DEMO, demo_clips
+    from ..plots.hits import hits_sheet
     from ..search import VideoIndex
-    from .hits_sheet import hits_sheet
+    from .common import clock
     from .index import progress_bar
-    from .search import clock
 
     console = Console(highlight=False, soft_wrap=True)
     clips = demo_clips()

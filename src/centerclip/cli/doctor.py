@@ -1,10 +1,147 @@
-"""``centerclip doctor``: what is in a video file, an index or a folder of benchmarks, and whether it can be used."""
+"""Looks an index over: can it be read, do its vectors make sense, are its model and its files still there."""
 
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
+
+from ..data import DataError
+from ..data.verify import verify
+from ..errors import CenterClipError, first_few
+from ..reports.catalogue import reports
+from ..reports.plan import make_plans
+from ..reports.runs import data_folder
+from ..search.folder import IndexSettings, is_busy, read_settings
+from ..search.lance import LanceStore
+from ..search.query import Encoder
+from ..search.store import View
+
+ROUNDING = 0.01  # how far from 1 the norm of a stored vector may be
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: fine or not, and in words."""
+
+    ok: bool
+    what: str
+    detail: str
+
+
+def check_index(folder: Path) -> list[Finding]:
+    """Look at everything that a search needs. The first thing that cannot be read ends the list."""
+    try:
+        settings = read_settings(folder)
+        findings = [Finding(True, "settings", settings.describe())]
+        view = LanceStore(folder, settings.width).view()
+    except CenterClipError as error:
+        return [Finding(False, "index", str(error))]
+    findings.append(Finding(True, "database", f"{len(view.videos):,} videos, {view.count():,} segments"))
+    findings += [_vectors(view), _files(view), _failures(view), _model(settings)]
+    if is_busy(folder):
+        findings.append(Finding(True, "writer", "a process is writing to the index now"))
+    return findings
+
+
+def _vectors(view: View) -> Finding:
+    sample = view.sample(10_000)
+    norms = np.linalg.norm(sample, axis=1)
+    bad = int((~np.isfinite(norms) | (np.abs(norms - 1) > ROUNDING)).sum())
+    if bad:
+        return Finding(False, "vectors", f"{bad:,} of {len(sample):,} are no vectors of norm 1; use --reindex")
+    return Finding(True, "vectors", f"{len(sample):,} looked at, all of norm 1")
+
+
+def _files(view: View) -> Finding:
+    gone = [path for path, file in view.files.items() if file.video and not Path(path).is_file()]
+    if gone:
+        return Finding(False, "files", f"{len(gone):,} are no longer there, such as {gone[0]!r}; run centerclip index")
+    return Finding(True, "files", f"all {sum(bool(file.video) for file in view.files.values()):,} are there")
+
+
+def _failures(view: View) -> Finding:
+    failed = sum(bool(file.failure) for file in view.files.values())
+    return Finding(
+        True, "failures", f"{failed:,} files could not be read (centerclip status lists them)" if failed else "none"
+    )
+
+
+def _model(settings: IndexSettings) -> Finding:
+    try:
+        Encoder(settings).model()
+    except CenterClipError as error:
+        return Finding(False, "model", str(error))
+    quick = "sentences are encoded without torch" if settings.files else "sentences need torch: a search starts slower"
+    return Finding(True, "model", f"opens, and is the one that the index was made with; {quick}")
+
+
+RUN_GB = 4.2  # of one run of ViT-B, 150 M weights: two checkpoints of weights and two moments, and the best model
+GPU_GB = 14.0  # the least that a table of the paper takes on each of its GPUs
+
+
+@dataclass(frozen=True)
+class Finding2:
+    """One thing that was looked at: fine or not, and in words."""
+
+    ok: bool
+    what: str
+    detail: str
+
+
+def check_benchmarks(root: Path) -> Iterator[Finding2]:
+    """Look at everything that the paper's tables need, one thing after the other. Videos are counted, not opened."""
+    if not root.is_dir():
+        raise DataError(f"there is no folder {root}; make one with msrvtt, msvd, lsmdc and activitynet in it.")
+    plans = [plan for report in reports().values() for plan in make_plans(report, small=False)]
+    for name in dict.fromkeys(plan.recipe.data.benchmark for plan in plans):
+        yield _benchmark(name, root)
+    for start in dict.fromkeys(plan.recipe.model.start for plan in plans):
+        yield _weights(start)
+    yield _gpus()
+    free = shutil.disk_usage(Path.cwd()).free / 1e9
+    needed = RUN_GB * len({str(plan.recipe) for plan in plans})
+    yield Finding2(free > needed, "disk", f"{free:,.0f} GB free here; all runs together take about {needed:,.0f} GB")
+
+
+def _benchmark(name: str, root: Path) -> Finding2:
+    place = data_folder(root, name)
+    try:
+        found = verify(name, place, quick=True)
+    except CenterClipError as error:
+        return Finding2(False, name, f"{error} Looked in {place}.")
+    wrong = [f"{split}: {why}" for split, why in found.absent.items()]
+    if found.missing:
+        wrong.append(f"{len(found.missing):,} videos have no file: {first_few(found.missing)}")
+    wrong += found.differences
+    if wrong:
+        return Finding2(False, name, "; ".join(wrong))
+    sizes = ", ".join(f"{check.videos:,} {check.split}" for check in found.splits if "+" not in check.split)
+    return Finding2(True, name, f"{sizes}; `centerclip data verify {name} --root {place}` also opens every video")
+
+
+def _weights(start: str) -> Finding2:
+    from huggingface_hub import try_to_load_from_cache
+
+    if Path(start).exists():
+        return Finding2(True, "weights", f"{start} is a folder or file")
+    names = ("model.safetensors", "pytorch_model.bin")
+    if any(isinstance(try_to_load_from_cache(start, name), str) for name in names):
+        return Finding2(True, "weights", f"{start} is in the Hugging Face cache")
+    return Finding2(False, "weights", f"{start} is not on this machine; fetch it with `hf download {start}`")
+
+
+def _gpus() -> Finding2:
+    import torch
+
+    if not torch.cuda.is_available():
+        return Finding2(False, "GPUs", "none; on a laptop run reports with --data minivtt")
+    sizes = [torch.cuda.get_device_properties(each).total_memory / 1e9 for each in range(torch.cuda.device_count())]
+    found = f"{len(sizes)} with at least {min(sizes):.0f} GB; the tables' settings take {GPU_GB:.0f} to 26 GB on each"
+    return Finding2(min(sizes) > GPU_GB, "GPUs", found)
 
 
 def doctor(
@@ -54,14 +191,12 @@ def doctor(
 def examine_index(folder: Path | None, as_json: bool) -> None:
     """Print what :func:`~centerclip.search.check.check_index` found."""
     from ..search import default_folder
-    from ..search.check import check_index
 
     print_findings(check_index(folder.expanduser() if folder is not None else default_folder()), as_json)
 
 
 def examine_benchmarks(root: Path, as_json: bool) -> None:
     """Print what :func:`~centerclip.reports.readiness.check_benchmarks` found."""
-    from ..reports.readiness import check_benchmarks
 
     print_findings(check_benchmarks(root), as_json, width=11)
 
@@ -83,17 +218,10 @@ def print_findings(findings: Iterable[Any], as_json: bool, *, width: int = 9) ->
 
 
 def list_files(paths: list[Path]) -> list[Path]:
-    """The files, with the videos below it, sorted, in place of each folder; links to folders are not followed."""
-    from ..files import VIDEO_SUFFIXES
+    """The files, with the videos below it in place of each folder."""
+    from ..files import find_videos
 
-    found: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            inside = (file for file in path.rglob("*") if file.suffix.lower() in VIDEO_SUFFIXES and file.is_file())
-            found.extend(sorted(inside))
-        else:
-            found.append(path)
-    return found
+    return list(find_videos(*paths))
 
 
 def examine(path: Path, frames: int, timeout: float) -> dict[str, Any]:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ..evaluation.moments import MomentScore
     from ..model import CenterCLIP
 
+
 HEADINGS = {"R1": "R@1", "R5": "R@5", "R10": "R@10", "MdR": "MdR", "MnR": "MnR"}
 DIRECTIONS = {"t2v": "text to video", "v2t": "video to text"}
 WIDTH = 100  # columns of a table where the screen is not narrower
-
 Model = Annotated[str | None, typer.Argument(help="Hub name, model folder or file, or the folder of a training run.")]
 Root = Annotated[Path | None, typer.Option(help="Folder with the videos, in any sub-folders.")]
 Annotations = Annotated[
@@ -138,7 +138,7 @@ def _moments(opened: "CenterCLIP", data: "Benchmark", root: Path, *, quiet: bool
 def check_names(benchmark: str, split: str, clustering: str | None) -> str:
     """The split by its usual name. Wrong names are wrong usage, and are said before anything is opened."""
     from ..cluster import Setting
-    from ..data.load import format_of, split_names
+    from ..data.benchmark import format_of, split_names
     from ..errors import CenterClipError
 
     try:

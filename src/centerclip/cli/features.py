@@ -105,7 +105,7 @@ def _benchmark(
 ) -> "Benchmark":
     """The benchmark that was named, or one of single files: named by their paths, without captions worth encoding."""
     from ..data import Benchmark, Clip, DataError, load
-    from ..data.files import walk_videos
+    from ..data.benchmark import walk_videos
 
     if root is not None:
         return load(sources[0], root, split, annotations=annotations, allow_missing=allow_missing)

@@ -1,14 +1,12 @@
-"""``centerclip report``: every table and figure of the paper, made by a command."""
+"""``centerclip report training-free``: what clustering costs a model that never saw it, on videos of one's own."""
 
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-
-from .training_free import training_free
 
 if TYPE_CHECKING:
     from ..model import CenterCLIP
@@ -17,12 +15,65 @@ if TYPE_CHECKING:
     from ..reports.runs import Outcome
     from ..training.loop import Progress
 
+
+def training_free(
+    model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or demo.")],
+    root: Annotated[Path, typer.Option(help="Folder with videos and a captions.csv, or that of --benchmark.")],
+    benchmark: Annotated[str, typer.Option(help="Format of the data.")] = "folder",
+    split: Annotated[str, typer.Option(help="Split to search.")] = "test",
+    frames: Annotated[int, typer.Option(min=1, help="Frames of a video.")] = 12,
+    rule: Annotated[
+        Literal["mean", "renormalise"] | None, typer.Option(help="Similarity rule.", show_default="the model's")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting", metavar="SETTING", help="Only this one, again for more.", show_default="sweeps of B, K and S"
+        ),
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Where results are kept; they are not computed again.")] = Path(
+        "runs/training-free"
+    ),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the table and the figure.")] = Path(
+        "reports"
+    ),
+    name: Annotated[str, typer.Option(help="Name of the files there.")] = "training-free",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Put clustering into a model as it is, in many ways, and measure how much recall each costs."""
+    from ..data import load
+    from ..model import CenterCLIP
+    from ..plots.figures import draw_sweep
+    from ..reports.training_free import run_settings, sweep_points, sweep_settings, to_json, trials_table
+    from .common import progress
+
+    opened = CenterCLIP.from_pretrained(model, clustering="none", frames=frames, similarity_rule=rule)
+    data = load(benchmark, root.expanduser(), split)
+    sizes = {"blocks": len(opened.attachment.blocks), "patches": opened.attachment.patches, "frames": frames}
+    with progress("videos", quiet=as_json) as show:
+        trials = run_settings(opened, data, settings or sweep_settings(**sizes), runs, on_progress=show)
+    local = Path(model).expanduser()
+    folder = "/".join(local.resolve().parts[-2:])  # a run's model is called best, whatever the run
+    table = trials_table(trials, folder if local.exists() else model)
+    content = to_json(trials)
+    files = table.write(output / name, content)
+    if not settings:
+        files += draw_sweep(trials, sweep_points(**sizes), output / name, caption=table.label)
+    if as_json:
+        typer.echo(json.dumps(content, indent=2))
+        return
+    typer.echo(table.to_markdown())
+    typer.echo("Wrote " + ", ".join(map(str, files)))
+
+
 app = typer.Typer(
     help="Make the tables and figures of the paper, on its benchmarks or, scaled down, on a laptop.",
     no_args_is_help=True,
 )
 
+
 app.command("training-free")(training_free)
+
 
 DATA = ("paper", "minivtt")
 VIDEO_MODEL = "demo"
@@ -37,8 +88,7 @@ def list_reports(
 ) -> None:
     """Name every table and figure."""
     from ..reports.catalogue import reports
-    from ..reports.hours import expected_hours
-    from ..reports.plan import make_plans
+    from ..reports.plan import expected_hours, make_plans
 
     found = []
     for report in reports().values():
@@ -151,7 +201,7 @@ def _outcomes(
     """Every row, run or read; None on the processes that do not print."""
     if not plans:
         return []
-    from ..reports.queue import Watcher, read_all, run_all
+    from ..reports.runs import Watcher, read_all, run_all
 
     if root is None:
         return read_all(plans, runs, seeds=seeds)
@@ -175,11 +225,11 @@ def _finish(report: "Report", outcomes: "list[Outcome]", output: Path, *, small:
     content = to_json(report, outcomes, small=small)
     files = table.write(output / report.name, content)
     if report.kind == "curves":
-        from ..reports.curves import draw_curves
+        from ..plots.figures import draw_curves
 
         files += draw_curves(report, outcomes, output, small=small)
     elif report.kind == "comparison":
-        from ..reports.gains import draw_gains
+        from ..plots.figures import draw_gains
 
         files += draw_gains(report, outcomes, output, small=small)
     if as_json:
@@ -193,9 +243,9 @@ def _picture(report: "Report", name: str, video: Path | None, clustering: str | 
     """The figures that need one video: a map of its tokens, or its centres for several segment lengths."""
     from rich.console import Console
 
+    from ..bundled import demo_clips
     from ..model import CenterCLIP
-    from ..model.demo import demo_clips
-    from ..reports.sweep import usual_stage
+    from ..reports.training_free import usual_stage
 
     model = CenterCLIP.from_pretrained(name)
     if clustering is not None:
@@ -213,9 +263,9 @@ def _picture(report: "Report", name: str, video: Path | None, clustering: str | 
 
 
 def _token_map(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[Path]:
-    from ..reports.errors import ReportError
-    from ..reports.pictures import draw_token_map
-    from .seen import look
+    from ..errors import ReportError
+    from ..plots.patches import look
+    from ..plots.tokens import draw_token_map
 
     seen = look(model, clip)
     if seen.first.assignment is None:
@@ -232,8 +282,8 @@ def _token_map(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[P
 def _centres(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[Path]:
     from dataclasses import replace
 
-    from ..reports.pictures import Kept, draw_centres
-    from .seen import look
+    from ..plots.patches import look
+    from ..plots.tokens import Kept, draw_centres
 
     first = model.clustering.stages[0]
     drawn = []
@@ -249,7 +299,7 @@ def _centres(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[Pat
 @contextmanager
 def _watch(*, quiet: bool, steps: bool) -> "Iterator[tuple[Callable[[int, int], None], Callable[[Progress], None]]]":
     """One bar: the steps of the run at work, or of several at a time the runs that are done."""
-    from .progress import progress
+    from .common import progress
 
     with progress("steps of this run" if steps else "runs", quiet=quiet) as show:
         if steps:

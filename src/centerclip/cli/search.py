@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import IndexFolder
+from .common import IndexFolder, _text, clock
 
 if TYPE_CHECKING:
     from ..search import Hit, Results
+
 
 COLUMNS = ("rank", "score", "path", "start", "end", "duration", "video_id")
 
@@ -59,7 +60,7 @@ def search(
     # One sentence gains nothing from NumPy's threads, and on a busy machine waits for them. Before NumPy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ..search import SearchError, VideoIndex
-    from ..search.catalogue import seconds_of
+    from ..search.results import seconds_of
 
     for option, date in (("--after", after), ("--before", before)):
         try:
@@ -136,7 +137,7 @@ def _print_hits(results: "Results", *, show_all: bool, thumbnails: bool | None) 
     for rank, hit in enumerate(results, 1):
         _print_hit(console, rank, hit)
     if thumbnails or (thumbnails is None and console.is_terminal and console.color_system == "truecolor"):
-        from .thumbnails import print_thumbnails
+        from ..plots.hits import print_thumbnails
 
         print_thumbnails(results.hits, force=bool(thumbnails))
 
@@ -175,17 +176,3 @@ def _write_files(results: "Results", save: Path | None, exact: bool, playlist: P
             typer.echo(f"centerclip: {error}", err=True)
     if failed:
         raise typer.Exit(1)
-
-
-def clock(seconds: float) -> str:
-    """A time as ``1:02:03`` or ``2:03``."""
-    whole = int(seconds)
-    return (
-        f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}" if whole >= 3600 else f"{whole // 60}:{whole % 60:02}"
-    )
-
-
-def _text(path: Path) -> str:
-    """A path that can be printed: names may hold control codes, or not be valid text."""
-    text = str(path).encode(errors="surrogateescape").decode(errors="replace")
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

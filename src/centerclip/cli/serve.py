@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .options import IndexFolder
+from .common import IndexFolder
 
 LOCAL = "127.0.0.1"
 PORT = 8000
@@ -57,10 +57,10 @@ def serve(
     if token is not None and len(token) < SHORTEST_TOKEN:
         raise typer.BadParameter(f"the token needs at least {SHORTEST_TOKEN} letters", param_hint="--token")
     from ..search import VideoIndex
-    from ..web import ServeSettings
-    from ..web.security import is_this_machine
-    from ..web.server import bind, serve
-    from ..web.settings import cache_folder
+    from ..server import ServeSettings
+    from ..server.middleware import is_this_machine
+    from ..server.run import bind, serve
+    from ..server.settings import cache_folder
 
     if token is None and not is_this_machine(host):
         token = secrets.token_urlsafe(18)

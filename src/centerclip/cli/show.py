@@ -37,8 +37,8 @@ def show(
 
     from ..cluster import SettingError
     from ..model import CenterCLIP
-    from .centre_sheet import centre_sheet, save_picture
-    from .seen import look
+    from ..plots.patches import look
+    from ..plots.tokens import centre_sheet, save_picture
 
     for path in filter(None, (output, tsne)):
         if path.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
@@ -56,7 +56,7 @@ def show(
         seen = look(opened, video, start=start, end=end)
         save_picture(centre_sheet(seen), output)
         if tsne:
-            from .token_map import token_map
+            from ..plots.tokens import token_map
 
             save_picture(token_map(seen, segment - 1), tsne)
     kept, of = seen.places.shape[1], seen.tokens.shape[0] * seen.tokens.shape[1] // len(seen.places)

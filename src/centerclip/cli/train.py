@@ -44,8 +44,7 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Train by a recipe. The same command again goes on where a stopped run was."""
-    from ..training.folder import find_recipe
-    from ..training.recipe import read_recipe, settings_help, to_toml
+    from ..training.recipe import find_recipe, read_recipe, settings_help, to_toml
 
     if show_list:
         _print_list(as_json)
@@ -79,10 +78,10 @@ def _run(
 ) -> None:
     from ..data import load, read_captions
     from ..distributed import processes
-    from ..training.folder import finished, open_run
-    from ..training.log import draw_curve
+    from ..plots.figures import draw_curve
     from ..training.loop import BEST, Splits
     from ..training.loop import train as run
+    from ..training.run import finished, open_run
 
     def split(name: str) -> "Benchmark":
         return load(plan.data.benchmark, root, name, annotations=annotations, allow_missing=allow_missing)
@@ -91,8 +90,8 @@ def _run(
         say = _speaker(group, quiet=as_json)
         extra = plan.model.new.vocabulary_from if plan.model.start == "new" else ""
         further = read_captions("folder", root, plan.data.train, annotations=root / extra) if extra else {}
-        words = tuple(caption for captions in further.values() for caption in captions)
-        data = Splits(split(plan.data.train), split(plan.data.validate_on), words)
+        vocabulary = tuple(caption for captions in further.values() for caption in captions)
+        data = Splits(split(plan.data.train), split(plan.data.validate_on), vocabulary)
         test = split(plan.data.test) if plan.data.test else None
         if group.main:
             open_run(folder, plan)
@@ -178,7 +177,7 @@ def _bar(*, quiet: bool) -> "Iterator[Callable[[Progress], None]]":
 
 
 def _print_list(as_json: bool) -> None:
-    from ..training.folder import list_recipes
+    from ..training.recipe import list_recipes
 
     recipes = list(list_recipes())
     if as_json:

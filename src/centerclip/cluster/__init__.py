@@ -3,18 +3,12 @@
 >>> ids, assignment = kmedoids(tokens, k=49)  # tokens [B, N, D] -> ids [B, K] ascending, assignment [B, N]
 """
 
-from .centers import Centers, centers
-from .chance import random_tokens
-from .density import density_peaks
-from .errors import ClusterError, SettingError
+from ..errors import ClusterError, SettingError
+from .baselines import class_attention, highest, pooling, random_tokens, sparse_sampling, temporal_shift, token_shift
 from .kmedoids import Clusters, kkz, kmedoids
-from .matching import soft_matching
-from .means import cluster_means, size_bias
-from .pooling import pooling
-from .sampling import sparse_sampling
-from .scores import class_attention, highest
+from .merging import cluster_means, density_peaks, size_bias, soft_matching
+from .segments import Centers, centers
 from .setting import Setting, Stage
-from .shift import temporal_shift, token_shift
 from .spectral import SigmaWarning, sign_flip, similarity_graph, spectral, spectral_embedding
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .errors import ClusterError
+from ..errors import ClusterError
 
 NORM_BITS = 25  # whole-number tokens have a norm of at most 2^25, squared distances then fit into 2^52
 DISTANCE_BITS = 24  # distances are whole numbers of at most 2^24: exact in float32, their sums in float64

@@ -9,12 +9,11 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from ..errors import ClusterError
 from .distances import check_tokens, exact_distances, unit_tokens, whole_numbers
-from .errors import ClusterError
 
 Metric = Literal["euclidean", "cosine"]
 Centre = Literal["medoid", "nearest-to-mean"]
-
 # Videos are taken in groups whose distance matrices fit into this. Groups never change a result.
 GROUP_BYTES = 256 * 2**20
 BYTES_PER_PAIR = 24  # float64 products, float32 distances, masks

@@ -21,14 +21,13 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from .errors import SettingError
+from ..errors import SettingError
 
 MERGING = ("means", "tome")  # a token kept is the mean of its cluster
 STAGED = ("kmedoids", "spectral", "pooling", "sampling", *MERGING, "dpcknn", "kkz", "attention", "random")
 UNSTAGED = ("none", "token-shift", "temporal-shift")
 ALIASES = {"k-medoids": "kmedoids", "k-medoids++": "kmedoids", "kmedoids++": "kmedoids"}
 EXAMPLE = 'such as "B6-4,49", "spectral:B6-3,49", "B4-6,49 B8-3,49", "token-shift" or "none"'
-
 # What each method takes in brackets: names of values, or the type of a number.
 OPTIONS: dict[str, dict[str, tuple[str, ...] | type]] = {
     "kmedoids": {

@@ -11,13 +11,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..errors import ClusterError
 from .distances import check_tokens, exact_distances, unit_tokens
-from .errors import ClusterError
 from .kmedoids import Clusters, groups, join, medoids, pieces
 
 Graph = Literal["knn", "dense"]
 Solver = Literal["eigh", "svd"]
-
 GRID_BITS = 20  # squared distances of embedded tokens are rounded to 2^-20
 EIGENGAP = 1e-8  # eigenvalues closer than this are one: their vectors come together or not at all
 ISOLATED = 2.0**-24  # an edge below float32's resolution, next to the self loop of weight 1

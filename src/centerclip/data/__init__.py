@@ -1,8 +1,7 @@
 """A benchmark -> (video, captions) pairs. ``loader`` and ``cache`` import torch; the rest of the package is light."""
 
-from .benchmark import Benchmark, Clip
-from .errors import AnnotationError, DataError, MissingVideosError, UnreadableVideoError, WorkerDiedError
-from .load import FORMATS, load, read_captions
+from ..errors import AnnotationError, DataError, MissingVideosError, UnreadableVideoError, WorkerDiedError
+from .benchmark import FORMATS, Benchmark, Clip, load, read_captions
 
 __all__ = [
     "FORMATS",

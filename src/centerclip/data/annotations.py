@@ -1,20 +1,43 @@
-"""Finds and reads annotation files, plain or gzipped. What stands in them is not trusted."""
+"""Opens a pickle that holds nothing but containers, strings and numbers: no class, no function, no code."""
 
 import csv
 import gzip
 import io
 import json
+import pickle
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from .errors import AbsentError, AnnotationError
-from .plain_pickle import load_plain
+from ..errors import AbsentError, AnnotationError
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Containers, strings and numbers have opcodes of their own; everything else asks for a class, and is refused."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise AnnotationError(f"the pickle asks for {module}.{name}; only lists, dicts and strings are opened.")
+
+    def persistent_load(self, identity: Any) -> NoReturn:
+        raise AnnotationError(
+            "the pickle refers to something outside itself; only lists, dicts and strings are opened."
+        )
+
+
+def load_plain(content: bytes, source: str) -> Any:
+    """The value of a pickle of plain containers. ``source`` names it in errors."""
+    try:
+        return _PlainUnpickler(io.BytesIO(content), encoding="utf-8").load()
+    except AnnotationError as error:
+        raise AnnotationError(f"{source}: {error}") from error
+    # A malformed pickle raises almost anything.
+    except Exception as error:
+        raise AnnotationError(f"{source} is not a readable pickle: {error}.") from error
+
 
 MOST_BYTES = 2**30  # of one file, unpacked: ten times the largest benchmark, small enough for any machine
-
 Captions = dict[str, list[str]]  # video id -> its sentences
 
 

@@ -7,10 +7,11 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from .encode import EncodeJob, encode, one_thread
-from .errors import DataError
-from .files import walk_videos, without_extension
-from .processes import run_each, usable_cores
+from ..errors import DataError
+from ..parallel import run_each, usable_cores
+from ..video.encode import EncodeJob, encode, one_thread
+from .benchmark import walk_videos
+from .formats import without_extension
 
 SETTING = "prepare.json"  # in the target folder: how its files were made
 REPORT = "prepare-report.json"  # in the target folder: what the last run did

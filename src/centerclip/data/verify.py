@@ -5,15 +5,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..errors import AbsentError, DataError
+from ..parallel import run_each, usable_cores
 from ..video import VideoError, probe
+from ..video.encode import one_thread
 from .annotations import Captions
-from .benchmark import Benchmark, Clip
-from .encode import one_thread
-from .errors import AbsentError, DataError
-from .files import VideoFiles
+from .benchmark import SPLITS, Benchmark, Clip, VideoFiles, format_of, read_captions, split_names
 from .formats import Published
-from .load import SPLITS, format_of, read_captions, split_names
-from .processes import run_each, usable_cores
 
 PROBE_SECONDS = 120.0  # for one video; reading its packets takes far less
 

@@ -1,14 +1,11 @@
 """Vectors -> ranks -> figures: retrieval in both directions, with intervals, labels and every query on record."""
 
-from .compare import Comparison, compare
-from .encode import EncodedBenchmark, encode_benchmark
-from .errors import EvaluationError
-from .evaluate import evaluate, evaluate_vectors
+from ..errors import EvaluationError
+from .compare import Comparison, Gain, Seeds, compare, gain
+from .evaluate import EncodedBenchmark, encode_benchmark, evaluate, evaluate_vectors
 from .metrics import Metrics, rank_matrix, retrieval_metrics, summaries
-from .ranking import Ranks
+from .ranking import Ranks, rank_vectors
 from .result import Evaluation
-from .seeds import Gain, Seeds, gain
-from .vectors import rank_vectors
 
 __all__ = [
     "Comparison",

@@ -1,13 +1,13 @@
-"""Two evaluations of the same queries, side by side: is the difference more than luck?"""
+"""Two evaluations of the same queries side by side, and runs that differ in their seed alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from . import bootstrap
-from .errors import EvaluationError
-from .metrics import DIRECTIONS, NAMES, Metrics
+from ..errors import EvaluationError
+from .metrics import DIRECTIONS, NAMES, Metrics, interval, named, resampled
 from .result import Evaluation, Intervals
 
 
@@ -37,7 +37,7 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
     intervals: Intervals = {}
     for direction in DIRECTIONS:
         samples = paired_samples([first, second], direction)
-        intervals[direction] = bootstrap.named(*bootstrap.interval(samples[:, 1] - samples[:, 0]))
+        intervals[direction] = named(*interval(samples[:, 1] - samples[:, 0]))
         difference[direction] = {
             name: second.metrics[direction][name] - first.metrics[direction][name] for name in NAMES
         }
@@ -63,7 +63,7 @@ def paired_samples(results: Sequence[Evaluation], direction: str) -> np.ndarray:
     """Figures of resampled benchmarks, ``[draws, results, 5]``; all results see the same draws of videos."""
     first = results[0]
     ranks = [_aligned(first, each, direction) for each in results]
-    return bootstrap.resampled(ranks, first.video_of_query(direction), first.gallery)
+    return resampled(ranks, first.video_of_query(direction), first.gallery)
 
 
 def _aligned(first: Evaluation, second: Evaluation, direction: str) -> np.ndarray:
@@ -74,3 +74,70 @@ def _aligned(first: Evaluation, second: Evaluation, direction: str) -> np.ndarra
         raise EvaluationError("these evaluations cannot be compared: their queries.csv list different queries.")
     ranks: np.ndarray = getattr(second.ranks, direction)[[place[query] for query in own]]
     return ranks
+
+
+@dataclass(frozen=True, eq=False)
+class Seeds:
+    """Evaluations of the same queries, one a seed, in the order of the seeds."""
+
+    results: tuple[Evaluation, ...]
+
+    def __post_init__(self) -> None:
+        if not self.results:
+            raise EvaluationError("a mean over seeds needs at least one evaluation.")
+        for other in self.results[1:]:
+            check_same(self.results[0], other)
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The mean of every figure over the seeds."""
+        return {
+            direction: {name: float(np.mean(self.values(direction, name))) for name in NAMES}
+            for direction in DIRECTIONS
+        }
+
+    def values(self, direction: str, metric: str) -> list[float]:
+        """One figure of every seed."""
+        return [result.metrics[direction][metric] for result in self.results]
+
+    @cached_property
+    def intervals(self) -> Intervals:
+        """95 % intervals of the means over other videos of the same kind; the seeds stay as they are."""
+        return {
+            direction: named(*interval(paired_samples(self.results, direction).mean(axis=1)))
+            for direction in DIRECTIONS
+        }
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much one figure is better (or worse) than that of another setting."""
+
+    mean: float
+    low: float  # of the 95 % interval over videos
+    high: float
+    seeds: tuple[float, ...]  # the gain of each seed over the same seed
+
+    def __str__(self) -> str:
+        text = f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
+        return text if len(self.seeds) == 1 else f"{text}, seeds {min(self.seeds):+.1f} to {max(self.seeds):+.1f}"
+
+
+def gain(first: Seeds, second: Seeds, direction: str = "t2v", metric: str = "R1") -> Gain:
+    """``second`` minus ``first``, by a paired bootstrap over videos of the means over seeds.
+
+    Raises:
+        EvaluationError: they are of different data, or have different numbers of seeds.
+    """
+    if len(first.results) != len(second.results):
+        raise EvaluationError(
+            f"{len(first.results)} seeds cannot be compared with {len(second.results)}; run both with as many."
+        )
+    check_same(first.results[0], second.results[0])
+    both = paired_samples((*first.results, *second.results), direction)[:, :, NAMES.index(metric)]  # [draws, 2 * seeds]
+    count = len(first.results)
+    low, high = interval(both[:, count:].mean(axis=1) - both[:, :count].mean(axis=1))
+    differences = [
+        b - a for a, b in zip(first.values(direction, metric), second.values(direction, metric), strict=True)
+    ]
+    return Gain(float(np.mean(differences)), float(low), float(high), tuple(differences))

@@ -1,19 +1,179 @@
-"""``evaluate(model, benchmark)``: encode, rank, and say what the numbers are of."""
+"""``evaluate(model, benchmark)``: encode, on one process or shared over many, rank, and say what the numbers are of."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
+from torch import distributed as dist
 
 from ..data import Benchmark
+from ..data.loader import Loader
+from ..distributed import gather
+from ..errors import EvaluationError, first_few
 from ..model import CenterCLIP
-from ..model.encoded import Rule, video_vectors
-from .encode import EncodedBenchmark, OnProgress, encode_benchmark
-from .errors import EvaluationError
+from ..model.vectors import Rule, video_vectors
+from ..parallel import usable_cores
 from .metrics import summaries
+from .ranking import rank_vectors
 from .result import LISTED, Evaluation
-from .vectors import rank_vectors
+
+SENTENCES = 256  # encoded at a time
+OnProgress = Callable[[str, int, int], None]  # what ("videos", "sentences"), how many are finished, of how many
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedBenchmark:
+    """The vectors of a benchmark, on the CPU."""
+
+    benchmark: Benchmark  # without the videos that could not be read
+    segments: Tensor  # [V, S, D], each of norm 1
+    mask: Tensor  # [V, S], True where a segment is real
+    texts: Tensor  # [C, D], each of norm 1; [0, D] when captions were left out
+    unreadable: dict[str, str] = field(default_factory=dict)  # why, by video id
+
+
+def encode_benchmark(
+    model: CenterCLIP,
+    benchmark: Benchmark,
+    *,
+    captions: bool = True,
+    batch_size: int | None = None,
+    workers: int | None = None,
+    rank: int = 0,
+    world: int = 1,
+    allow_unreadable: bool = False,
+    on_progress: OnProgress | None = None,
+) -> EncodedBenchmark:
+    """Encode all videos and, unless ``captions`` is off, their captions.
+
+    With several processes all of them call it, and all get everything. The other arguments are those of
+    :func:`~centerclip.evaluation.evaluate`.
+
+    Batches are the same with any number of processes, which take turns: rounding inside a model may depend on what else
+    is in a batch. Equal sentences are encoded once, so they have equal vectors.
+
+    Raises:
+        EvaluationError: videos cannot be read (it names them) and ``allow_unreadable`` is not set.
+    """
+    size = _same_everywhere(batch_size or model.batch_size(), model.device, world)
+    share = _Share(rank, world, model.device)
+    segments, mask, unreadable = _encode_videos(
+        model, benchmark, share, size, workers, skip=allow_unreadable, on_progress=on_progress
+    )
+    if unreadable and not allow_unreadable:
+        first, reason = next(iter(unreadable.items()))
+        raise EvaluationError(
+            f"{len(unreadable):,} of {len(benchmark):,} videos of {benchmark.name} {benchmark.split} cannot be read: "
+            f"{first_few(list(unreadable))}. {first}: {reason} Replace them, or accept a smaller gallery with "
+            "--allow-unreadable (allow_unreadable=True)."
+        )
+    kept = tuple(clip for clip in benchmark.videos if clip.id not in unreadable)
+    if not kept:
+        raise EvaluationError(f"none of the {len(benchmark):,} videos of {benchmark.name} can be read.")
+    benchmark = replace(benchmark, videos=kept) if unreadable else benchmark
+    texts = _encode_sentences(model, benchmark.captions if captions else (), share, on_progress)
+    return EncodedBenchmark(benchmark, segments, mask, texts, unreadable)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """Which batches this process takes."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    def of(self, count: int, batch: int) -> list[int]:
+        """The items of this process: every ``world``-th batch."""
+        return [item for item in range(count) if item // batch % self.world == self.rank]
+
+    def together(self, own: Tensor) -> Tensor:
+        """The rows of all processes, on the CPU; NCCL wants them on the GPU in between."""
+        return own if self.world == 1 else gather(own.to(self.device), self.world).cpu()
+
+
+def _encode_sentences(
+    model: CenterCLIP, sentences: Sequence[str], share: _Share, on_progress: OnProgress | None
+) -> Tensor:
+    """Sentences to vectors ``[C, D]`` of norm 1, each distinct one encoded once."""
+    # Sentences of like length stand together: a batch is as wide as its longest.
+    distinct = sorted(set(sentences), key=lambda sentence: (len(sentence), sentence))
+    mine = share.of(len(distinct), SENTENCES)
+    parts = [torch.zeros(0, model.width)]
+    for first in range(0, len(mine), SENTENCES):
+        batch = mine[first : first + SENTENCES]
+        parts.append(model.encode_text([distinct[place] for place in batch]).cpu())
+        if on_progress:
+            on_progress("sentences", min(len(distinct), (first + len(batch)) * share.world), len(distinct))
+    vectors, places = share.together(torch.cat(parts)), share.together(torch.tensor(mine, dtype=torch.int64))
+    row = {distinct[place]: position for position, place in enumerate(places.tolist())}
+    return vectors[torch.tensor([row[sentence] for sentence in sentences], dtype=torch.int64)]
+
+
+def _encode_videos(
+    model: CenterCLIP,
+    benchmark: Benchmark,
+    share: _Share,
+    size: int,
+    workers: int | None,
+    *,
+    skip: bool,
+    on_progress: OnProgress | None,
+) -> tuple[Tensor, Tensor, dict[str, str]]:
+    """segments ``[V, S, D]`` and mask ``[V, S]`` of the videos that can be read, in order, and why others cannot."""
+    mine = share.of(len(benchmark), size)
+    segments = [torch.zeros(0, model.segments, model.width)]
+    masks = [torch.zeros(0, model.segments, dtype=torch.bool)]
+    places: list[int] = []
+    failures: dict[str, str] = {}
+    if mine:
+        own = replace(benchmark, videos=tuple(benchmark.videos[place] for place in mine))
+        crew = usable_cores() if workers is None else workers
+        loader = Loader(
+            own,
+            training=False,
+            batch_size=size,
+            frames=model.frames,
+            size=model.preprocess.short_side or model.preprocess.size,
+            squash=None if model.preprocess.crop else model.preprocess.to_square,
+            workers=min(crew, -(-len(mine) // size)),
+            on_error="skip",
+        )
+        for number, batch in enumerate(loader.epoch(), start=1):
+            if on_progress:
+                on_progress("videos", min(len(benchmark), number * size * share.world), len(benchmark))
+            if loader.failures and not skip:
+                continue  # it ends with an error; the rest is only decoded, to name every video that fails
+            with model.inference():
+                vectors, real = model.video_features(batch["rgb"], batch["mask"])
+            segments.append(vectors.cpu())
+            masks.append(real.cpu())
+            places += [mine[place] for place in batch["index"].tolist()]
+        failures = loader.failures
+        loader.close()
+    failures = _all_failures(failures, share.world)
+    order = share.together(torch.tensor(places, dtype=torch.int64)).argsort()
+    found = {clip.id: failures[clip.id] for clip in benchmark.videos if clip.id in failures}
+    return share.together(torch.cat(segments))[order], share.together(torch.cat(masks))[order], found
+
+
+def _all_failures(own: dict[str, str], world: int) -> dict[str, str]:
+    if world == 1:
+        return own
+    everyones: list[dict[str, str]] = [{} for _ in range(world)]
+    dist.all_gather_object(everyones, own)
+    return {video: reason for each in everyones for video, reason in each.items()}
+
+
+def _same_everywhere(size: int, device: torch.device, world: int) -> int:
+    """The smallest of the processes' batch sizes: free memory may differ, batches must not."""
+    if world == 1:
+        return size
+    shared = torch.tensor(size, device=device)
+    dist.all_reduce(shared, dist.ReduceOp.MIN)
+    return int(shared)
 
 
 def evaluate(
@@ -93,7 +253,7 @@ def evaluate_vectors(
         fingerprint=benchmark.fingerprint,
         clustering=str(model.clustering),
         frames=model.frames,
-        words=model.words,
+        max_tokens=model.max_tokens,
         seconds=time.perf_counter() - started,
         video_ids=tuple(clip.id for clip in benchmark.videos),
         caption_texts=benchmark.captions,

@@ -8,13 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from ..data.processes import usable_cores
+from ..files import write_atomic
 from ..model import CenterCLIP
-from ..model.encoded import Rule, video_vectors
+from ..model.vectors import Rule, video_vectors
+from ..parallel import usable_cores
 from ..video import probe
-from .encode import EncodedBenchmark, OnProgress
-from .queries import TEXT
-from .whole_files import write_whole
+from .evaluate import EncodedBenchmark, OnProgress
+from .result import TEXT
 
 Form = Literal["safetensors", "npz"]
 Spans = Sequence[tuple[float, float]]  # start and end of every segment that is real, in seconds
@@ -76,16 +76,16 @@ def save_features(
     ]
     header = ("row", "id", "path", "segment", "start", "end")
     written = [
-        write_whole(target / f"videos.{form}", _tensor_writer(tensors, form, about)),
-        write_whole(target / "videos.csv", _csv_writer(header, lines)),
+        write_atomic(target / f"videos.{form}", _tensor_writer(tensors, form, about)),
+        write_atomic(target / "videos.csv", _csv_writer(header, lines)),
     ]
     if len(encoded.texts):
         owners = (clips[place].id for place in encoded.benchmark.video_of_caption)
         pairs = zip(encoded.benchmark.captions, owners, strict=True)
         vectors = {"vectors": encoded.texts.numpy()}
         written += [
-            write_whole(target / f"texts.{form}", _tensor_writer(vectors, form, about)),
-            write_whole(target / "texts.csv", _csv_writer(("caption", "video"), pairs)),
+            write_atomic(target / f"texts.{form}", _tensor_writer(vectors, form, about)),
+            write_atomic(target / "texts.csv", _csv_writer(("caption", "video"), pairs)),
         ]
     return written
 

@@ -1,22 +1,22 @@
-"""Recall and rank figures of text-video retrieval, from ranks or from a similarity matrix."""
+"""Recall and rank metrics of text-video retrieval, and how sure they are: the bootstrap over videos."""
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import EvaluationError
-from .ranking import Ranks, check_finite, rank
-from .vectors import owners_of
+from ..errors import EvaluationError
+from .ranking import Ranks, check_finite, owners_of, rank
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+
 DIRECTIONS = ("t2v", "v2t")
 RECALLS = (1, 5, 10)
 NAMES = ("R1", "R5", "R10", "MdR", "MnR")
-
 Metrics = dict[str, dict[str, float]]
 
 
@@ -71,3 +71,76 @@ def summary(ranks: np.ndarray) -> dict[str, float]:
     """R@1, R@5, R@10 in per cent, median and mean of ranks ``[queries]``."""
     figures = {f"R{k}": 100 * float(np.mean(ranks <= k)) for k in RECALLS}
     return figures | {"MdR": float(np.median(ranks)), "MnR": float(np.mean(ranks))}
+
+
+RESAMPLES = 1000
+SEED = 42
+LEVEL = 0.95
+CHUNK = 4_000_000  # numbers held at a time
+
+
+def resampled(
+    ranks: Sequence[np.ndarray], video: np.ndarray, videos: int, *, resamples: int = RESAMPLES, seed: int = SEED
+) -> np.ndarray:
+    """The figures of resampled benchmarks: videos are drawn with replacement, the gallery stays as it is.
+
+    Captions of one video are alike, so they are drawn together: a draw of single captions would look too sure.
+
+    Args:
+        ranks: one or more sets of ranks ``[N]`` of the same queries; all see the same draws, so that their differences
+            are paired.
+        video: ``[N]``, the video of each query.
+        videos: number of videos.
+        resamples: how many draws.
+        seed: the same seed gives the same draws.
+
+    Returns:
+        ``[resamples, sets, 5]`` in the order of ``NAMES``.
+    """
+    counts = np.bincount(video, minlength=videos).astype(np.float64)
+    parts = [
+        np.stack([_figures(each, video, weights, weights @ counts) for each in ranks], axis=1)
+        for weights in _draws(videos, resamples, seed, chunk=max(1, CHUNK // max(videos, len(video))))
+    ]
+    return np.concatenate(parts)
+
+
+def interval(samples: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper bound by percentiles along the first axis."""
+    low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return low, high
+
+
+def named(low: np.ndarray, high: np.ndarray) -> dict[str, tuple[float, float]]:
+    """Bounds ``[5]`` by the names of the figures."""
+    return {name: (float(a), float(b)) for name, a, b in zip(NAMES, low, high, strict=True)}
+
+
+def _draws(videos: int, resamples: int, seed: int, chunk: int) -> Iterator[np.ndarray]:
+    """How often each video is drawn: float64 ``[draws, videos]``, a chunk of draws at a time."""
+    random = np.random.default_rng(seed)
+    for first in range(0, resamples, chunk):
+        size = min(chunk, resamples - first)
+        drawn = random.integers(0, videos, (size, videos)) + videos * np.arange(size)[:, None]
+        yield np.bincount(drawn.ravel(), minlength=size * videos).reshape(size, videos).astype(np.float64)
+
+
+def _figures(ranks: np.ndarray, video: np.ndarray, weights: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """ranks ``[N]``, weights ``[draws, videos]``, total ``[draws]`` queries -> figures ``[draws, 5]``."""
+    videos = weights.shape[1]
+    sums = [np.bincount(video, ranks <= k, minlength=videos) for k in RECALLS]
+    sums.append(np.bincount(video, ranks, minlength=videos))
+    means = weights @ np.stack(sums, axis=1) / total[:, None]  # [draws, 4]
+    median = _median(ranks, video, weights, total)
+    return np.concatenate([100 * means[:, :3], median[:, None], means[:, 3:]], axis=1)
+
+
+def _median(ranks: np.ndarray, video: np.ndarray, weights: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """The median of each draw, ``[draws]``: the mean of the two in the middle when their number is even."""
+    order = np.argsort(ranks, kind="stable")
+    ordered = ranks[order]
+    upto = weights[:, video[order]].cumsum(axis=1)  # [draws, N] queries up to each
+    lower = (upto < np.ceil(total / 2)[:, None]).sum(axis=1)
+    upper = (upto < np.floor(total / 2 + 1)[:, None]).sum(axis=1)
+    middle: np.ndarray = (ordered[lower] + ordered[upper]) / 2
+    return middle

@@ -8,10 +8,10 @@ import torch
 
 from ..data import Benchmark
 from ..data.minivtt import ClipEvents, read_events
+from ..errors import EvaluationError
 from ..model import CenterCLIP
 from ..video import VideoError
-from .encode import OnProgress
-from .errors import EvaluationError
+from .evaluate import OnProgress
 
 BATCH = 32  # videos encoded at a time
 

@@ -1,12 +1,41 @@
-"""Frames and words in, vectors out: CLIP with clustering inside."""
+"""Frames and words in, vectors out: CLIP with clustering inside.
 
-from .attach import Attachment, Step, attach, detach
-from .centerclip import CenterCLIP
-from .encoded import EncodedVideo, similarity, video_vectors
-from .errors import ModelError, ModelNotFound, NotADualEncoder, UntrustedFile, WrongWeights
-from .preprocess import Preprocess
-from .temporal import TemporalTransformer
+Nothing is imported before it is used: the command line and a search start without torch.
+"""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..errors import ModelError, ModelNotFound, NotADualEncoder, UntrustedFile, WrongWeights
+    from .attachment import Attachment, Step, attach, detach
+    from .centerclip import CenterCLIP
+    from .preprocess import Preprocess
+    from .vectors import EncodedVideo, TemporalTransformer, similarity, video_vectors
+
+_HOMES = {
+    "..errors": (
+        "ModelError",
+        "ModelNotFound",
+        "NotADualEncoder",
+        "UntrustedFile",
+        "WrongWeights",
+    ),
+    ".attachment": (
+        "Attachment",
+        "Step",
+        "attach",
+        "detach",
+    ),
+    ".centerclip": ("CenterCLIP",),
+    ".preprocess": ("Preprocess",),
+    ".vectors": (
+        "EncodedVideo",
+        "TemporalTransformer",
+        "similarity",
+        "video_vectors",
+    ),
+}
 __all__ = [
     "Attachment",
     "CenterCLIP",
@@ -24,3 +53,11 @@ __all__ = [
     "similarity",
     "video_vectors",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for on first use."""
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(module, __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

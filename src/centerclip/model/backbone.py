@@ -2,16 +2,17 @@
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .demo import known_as
-from .errors import ModelError, ModelNotFound, NotADualEncoder, WrongWeights
-from .openai import read_state_dict, to_clip, to_temporal
+from ..bundled import known_as
+from ..errors import ModelError, ModelNotFound, NotADualEncoder, WrongWeights
+from .checkpoints import read_state_dict, to_clip, to_temporal
 from .preprocess import Preprocess
-from .temporal import TemporalTransformer
-from .vocabulary import clip_tokenizer
+from .tokenizer import clip_tokenizer, make_tokenizer
+from .vectors import TemporalTransformer
 
 KINDS = {  # model_type in config.json -> class in transformers
     "clip": "CLIPModel",
@@ -205,3 +206,55 @@ def _cached(name: str) -> Path | None:
         folder.glob("pytorch_model*")
     )
     return folder if whole else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How large a new CLIP is."""
+
+    image_size: int
+    patch_size: int
+    width: int
+    blocks: int
+    heads: int
+    text_width: int
+    text_blocks: int
+    text_heads: int
+    projection: int
+    max_tokens: int  # most tokens of a sentence
+
+
+def new_backbone(sizes: Sizes, captions: Iterable[str], *, vocabulary: int) -> Backbone:
+    """A CLIP with random weights (from torch's generator) and a tokenizer for sentences like ``captions``.
+
+    Args:
+        sizes: of the two towers.
+        captions: sentences of the training data.
+        vocabulary: most tokens; 514 of them are the bytes and the two ends.
+    """
+    from transformers import CLIPConfig, CLIPModel
+
+    tokenizer = make_tokenizer(captions, vocabulary=vocabulary, max_tokens=sizes.max_tokens)
+    config = CLIPConfig(
+        projection_dim=sizes.projection,
+        vision_config={
+            "hidden_size": sizes.width,
+            "intermediate_size": 4 * sizes.width,
+            "num_hidden_layers": sizes.blocks,
+            "num_attention_heads": sizes.heads,
+            "image_size": sizes.image_size,
+            "patch_size": sizes.patch_size,
+        },
+        text_config={
+            "hidden_size": sizes.text_width,
+            "intermediate_size": 4 * sizes.text_width,
+            "num_hidden_layers": sizes.text_blocks,
+            "num_attention_heads": sizes.text_heads,
+            "max_position_embeddings": sizes.max_tokens,
+            "vocab_size": len(tokenizer),
+            "bos_token_id": tokenizer.bos_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+            "pad_token_id": tokenizer.eos_token_id,
+        },
+    )
+    return Backbone(CLIPModel(config), tokenizer, Preprocess(size=sizes.image_size))

@@ -13,16 +13,14 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from ..cluster import Setting
-from ..cluster.centers import Chooser
+from ..cluster.segments import Chooser
+from ..errors import ModelError
 from ..video import bin_centres, read_frames
-from .attach import Attachment, attach, detach
+from .attachment import Attachment, attach, detach
 from .backbone import SETTINGS, TEMPORAL, Backbone, open_backbone
-from .encoded import EncodedVideo, Rule, similarity, video_vectors
-from .errors import ModelError
-from .temporal import TemporalTransformer
+from .vectors import EncodedVideo, Rule, TemporalTransformer, similarity, video_vectors
 
 Video = str | os.PathLike[str] | Tensor
-
 CPU_BATCH_BYTES = 512 * 2**20  # activations in flight on a CPU; more only leaves the cache
 GPU_SHARE = 0.4  # of the free GPU memory for activations
 CONTEXT = 77  # most tokens of a sentence, where the text tower does not say
@@ -40,7 +38,7 @@ class CenterCLIP(nn.Module):
         *,
         clustering: str | Setting = "none",
         frames: int = 12,
-        words: int | None = None,
+        max_tokens: int | None = None,
         similarity_rule: Rule = "mean",
         chooser: Chooser | None = None,
     ) -> None:
@@ -50,7 +48,7 @@ class CenterCLIP(nn.Module):
         self.tokenizer = backbone.tokenizer
         self.preprocess = backbone.preprocess
         self.frames = frames
-        self.words = words or _context(backbone.model)
+        self.max_tokens = max_tokens or _context(backbone.model)
         self.rule: Rule = similarity_rule
         self.attachment: Attachment
         self.set_clustering(clustering, frames=frames, chooser=chooser)
@@ -62,7 +60,7 @@ class CenterCLIP(nn.Module):
         *,
         clustering: str | Setting | None = None,
         frames: int | None = None,
-        words: int | None = None,
+        max_tokens: int | None = None,
         similarity_rule: Rule | None = None,
         temporal: Literal["none", "seqTransf"] | None = None,
         resize: Literal["torch", "pil"] = "torch",
@@ -76,7 +74,7 @@ class CenterCLIP(nn.Module):
             name: a Hugging Face hub name, a folder, or an OpenAI, CLIP4Clip or CenterCLIP checkpoint file.
             clustering: the paper's notation, ``"none"`` by default.
             frames: frames taken of a video, 12 by default.
-            words: most tokens of a sentence; what the text tower takes by default.
+            max_tokens: most tokens of a sentence; what the text tower takes by default.
             similarity_rule: ``"mean"`` (the paper's formula, default) or ``"renormalise"``.
             temporal: ``"seqTransf"`` adds CLIP4clip's temporal transformer, untrained if the model has none yet;
                 ``"none"`` leaves out one that it has.
@@ -96,7 +94,7 @@ class CenterCLIP(nn.Module):
             backbone,
             clustering=clustering if clustering is not None else saved.get("clustering", "none"),
             frames=frames or saved.get("frames", 12),
-            words=words or saved.get("words"),
+            max_tokens=max_tokens or saved.get("max_tokens", saved.get("words")),
             similarity_rule=similarity_rule or saved.get("similarity", "mean"),
         )
         if device is None:
@@ -198,14 +196,14 @@ class CenterCLIP(nn.Module):
         return normalize(features.pooler_output.float(), dim=1)
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Sentences to ``input_ids`` and ``attention_mask``, ``[B, L]``; longer ones are cut at ``words`` tokens."""
+        """Sentences to ``input_ids`` and ``attention_mask``, ``[B, L]``; longer ones are cut at ``max_tokens``."""
         # SigLIP was trained on sentences padded to full length, without a mask.
         full = self.backbone.config.model_type == "siglip"
         batch = self.tokenizer(
             list(texts),
             padding="max_length" if full else True,
             truncation=True,
-            max_length=self.words,
+            max_length=self.max_tokens,
             return_tensors="pt",
         )
         mask = batch.get("attention_mask")
@@ -289,7 +287,7 @@ class CenterCLIP(nn.Module):
         settings: dict[str, Any] = {
             "clustering": str(self.clustering),
             "frames": self.frames,
-            "words": self.words,
+            "max_tokens": self.max_tokens,
             "similarity": self.rule,
         }
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from .errors import ReportError
+from ..errors import ReportError
 
 FIGURES = ("R1", "R5", "R10", "MdR", "MnR")
 Kind = Literal["table", "comparison", "curves", "picture"]  # a comparison is a table with a baseline, and drawn

@@ -3,10 +3,11 @@
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 from ..cluster import Setting, Stage
-from ..training.folder import recipes_folder
-from ..training.recipe import Recipe, read_recipe
+from ..data.benchmark import format_of
+from ..training.recipe import Recipe, read_recipe, recipes_folder
 from .catalogue import Report, Row
 
 SMALL = "minivtt/comparison"
@@ -142,3 +143,40 @@ def _file(recipe: str) -> Path:
 def _same(one: Plan, other: Plan) -> bool:
     parts = [(plan.row.zero_shot, plan.row.part, plan.row.series, plan.row.axis) for plan in (one, other)]
     return parts[0] == parts[1] and not one.recipe.differences(other.recipe)
+
+
+TERAFLOPS = 30.0  # a cautious sustained rate of one recent GPU in half precision
+WIDTH, INNER, BLOCKS = 768, 3072, 12  # of ViT-B
+
+
+def training_pairs(recipe: Recipe) -> int:
+    """Pairs of an epoch by the published sizes of the benchmark; 0 where there are none."""
+    published = format_of(recipe.data.benchmark).published
+    size = published.get("train") or published.get("train+val")
+    if size is None:
+        return 0
+    return size.videos if recipe.data.items == "videos" else size.captions or size.videos
+
+
+def expected_hours(plan: Plan, *, gpus: int, teraflops: float = TERAFLOPS) -> float:
+    """Hours of training a row on ``gpus``, if they only computed: forward and backward passes of the vision tower.
+
+    Decoding, text and validation come on top; clusters with slow disks wait for frames.
+    """
+    if plan.row.zero_shot:
+        return 0.0
+    from ..evaluation.costs import multiply_adds
+
+    recipe = plan.recipe
+    patch = 16 if "patch16" in recipe.model.start else 32
+    tower = SimpleNamespace(
+        hidden_size=WIDTH, intermediate_size=INNER, num_hidden_layers=BLOCKS, num_channels=3, patch_size=patch
+    )
+    once = multiply_adds(tower, plan.setting, recipe.model.frames, (224 // patch) ** 2)
+    operations = 2 * 3 * once * training_pairs(recipe) * recipe.train.epochs  # a backward pass is two forward passes
+    return operations / (gpus * teraflops * 1e12) / 3600
+
+
+def file_name(setting: str) -> str:
+    """A setting as part of a file's name."""
+    return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in setting)

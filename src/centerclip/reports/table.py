@@ -3,12 +3,11 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..evaluation import gain
-from ..evaluation.whole_files import write_whole
+from ..files import write_atomic
 from .catalogue import FIGURES, Report
 from .runs import Outcome
 
@@ -37,10 +36,7 @@ class Table:
         """Write the table as ``path``.md and what is behind it as ``path``.json, each whole or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
         texts = {".md": self.to_markdown(), ".json": json.dumps(content, indent=2) + "\n"}
-        return [
-            write_whole(path.with_name(path.name + suffix), partial(Path.write_text, data=text, encoding="utf-8"))
-            for suffix, text in texts.items()
-        ]
+        return [write_atomic(path.with_name(path.name + suffix), text) for suffix, text in texts.items()]
 
 
 def make_table(report: Report, outcomes: Sequence[Outcome], *, small: bool) -> Table:

@@ -1,11 +1,11 @@
-"""Clustering put into a model that was trained without it: how much recall each setting costs."""
+"""Clustering put into a model that was trained without it: how much recall each setting costs, over B, K and S."""
 
 import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
-from ..cluster import Setting
+from ..cluster import Setting, Stage
 from ..data import Benchmark
 from ..data.loader import Loader
 from ..evaluation import Comparison, EncodedBenchmark, Evaluation, compare, evaluate_vectors
-from ..evaluation.whole_files import write_whole
+from ..files import write_atomic
 from ..model import CenterCLIP
-from ..model.encoded import video_vectors
+from ..model.vectors import video_vectors
+from .plan import file_name
+from .table import Table
 
 NONE = "none"
 CLOSENESS = "closeness.json"  # written last: a result without it is not finished
@@ -72,7 +74,7 @@ def run_settings(
         for setting, (result, closeness) in _evaluate(model, benchmark, part, show).items():
             result.save(places[setting])
             content = json.dumps({"cosine": closeness}) + "\n"
-            write_whole(places[setting] / CLOSENESS, partial(Path.write_text, data=content))
+            write_atomic(places[setting] / CLOSENESS, content)
     found = {setting: Evaluation.load(place) for setting, place in places.items()}
     return [
         Trial(
@@ -94,14 +96,9 @@ def kept_share(setting: Setting, frames: int, patches: int) -> float:
     return last.segments * last.k / (frames * patches)
 
 
-def file_name(setting: str) -> str:
-    """A setting as part of a file's name."""
-    return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in setting)
-
-
 def weights_fingerprint(model: CenterCLIP) -> str:
     """Eight hex digits that change with the weights, the number of frames or the rule."""
-    digest = hashlib.sha256(f"{model.frames} {model.rule} {model.words}".encode())
+    digest = hashlib.sha256(f"{model.frames} {model.rule} {model.max_tokens}".encode())
     for name, value in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(value.detach().double().sum().cpu().numpy().tobytes())
@@ -195,3 +192,103 @@ def _already_run(blocks: nn.ModuleList, count: int, outputs: dict[int, Any]) -> 
     finally:
         for block in replaced:
             del block.forward
+
+
+AXES = ("block B", "clusters K", "segments S, as many tokens in all")
+DRAWN = {  # methods of the curves, by how they are written
+    "kmedoids": "medoids (the paper)",
+    "kmedoids[proportional]": "medoids, weighed by cluster size",
+    "means": "cluster means, weighed by cluster size",
+}
+TABLED = (  # compared with half the usual K
+    "spectral[sigma=median]", "means[proportional=false]", "tome", "dpcknn", "dpcknn[proportional]", "kkz", "attention",
+    "sampling", "random",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a curve."""
+
+    axis: str
+    x: int
+    method: str
+    setting: str
+
+
+def sweep_points(*, blocks: int, patches: int, frames: int) -> list[Point]:
+    """Curves through :func:`usual_stage`, along each of its numbers."""
+    usual = usual_stage(blocks=blocks, patches=patches, frames=frames)
+    places = sorted({min(blocks - 1, max(1, round(blocks * part / 6))) for part in (1, 2, 3, 4, 5)})
+    most = patches * frames // usual.segments
+    counts = sorted({min(most, max(1, patches * part // 8)) for part in (1, 2, 4, 8, 16)})
+    cuts = [s for s in range(2, frames + 1) if frames % s == 0] or [1]
+    stages = [(AXES[0], b, replace(usual, block=b)) for b in places]
+    stages += [(AXES[1], n, replace(usual, k=n)) for n in counts]
+    stages += [(AXES[2], s, replace(usual, segments=s, k=max(1, usual.segments * usual.k // s))) for s in cuts]
+    return [Point(axis, x, method, _setting(method, stage)) for method in DRAWN for axis, x, stage in stages]
+
+
+def usual_stage(*, blocks: int, patches: int, frames: int) -> Stage:
+    """What B6-4,49 is to ViT-B/32 and 12 frames: half-way, three frames a segment, as many centres as patches."""
+    return Stage(max(1, blocks // 2), frames // 3 if frames % 3 == 0 else 1, patches)
+
+
+def sweep_settings(*, blocks: int, patches: int, frames: int) -> list[str]:
+    """All settings of the curves and of the table, each once."""
+    usual = usual_stage(blocks=blocks, patches=patches, frames=frames)
+    drawn = [point.setting for point in sweep_points(blocks=blocks, patches=patches, frames=frames)]
+    tabled = [_setting(method, replace(usual, k=max(1, patches // 2))) for method in TABLED]
+    return list(dict.fromkeys([*drawn, *tabled]))
+
+
+def trials_table(trials: Sequence[Trial], model: str) -> Table:
+    """One line a setting: recall, what it differs from none, and how close the vectors stay. ``model`` is its name."""
+    columns = ("setting", "tokens left", "T→V R@1", "over none", "T→V R@5", "T→V R@10", "T→V MnR", "V→T R@1",
+               "over none", "cosine")  # fmt: skip
+    rows = []
+    for trial in trials:
+        t2v, v2t = trial.result.metrics["t2v"], trial.result.metrics["v2t"]
+        rows.append((
+            f"`{trial.setting}`", f"{100 * trial.tokens:.0f} %", f"{t2v['R1']:.1f}", _difference(trial, "t2v"),
+            f"{t2v['R5']:.1f}", f"{t2v['R10']:.1f}", f"{t2v['MnR']:.2f}", f"{v2t['R1']:.1f}", _difference(trial, "v2t"),
+            f"{trial.closeness:.3f}",
+        ))  # fmt: skip
+    first = trials[0].result
+    notes = (
+        "Over none: the difference to no clustering with its 95 % bootstrap interval over videos; * where that leaves "
+        "out zero.",
+        "Cosine: of the videos' vectors to those without clustering, the mean.",
+    )
+    label = f"Clustering put into the model {model} as it is; {first.frames} frames; {first.label()}."
+    return Table("Clustering without training (beyond the paper)", label, columns, tuple(rows), notes)
+
+
+def to_json(trials: Sequence[Trial]) -> dict[str, Any]:
+    """Everything behind the table, for programs."""
+    return {
+        "label": trials[0].result.label(),
+        "frames": trials[0].result.frames,
+        "trials": [
+            {
+                "setting": trial.setting,
+                "tokens": trial.tokens,
+                "metrics": trial.result.metrics,
+                "over_none": trial.against_none.difference,
+                "intervals": trial.against_none.intervals,
+                "cosine": trial.closeness,
+            }
+            for trial in trials
+        ],
+    }
+
+
+def _setting(method: str, stage: Stage) -> str:
+    return str(Setting.parse(f"{method}:{stage}"))
+
+
+def _difference(trial: Trial, direction: str) -> str:
+    found = trial.against_none
+    low, high = found.intervals[direction]["R1"]
+    star = "*" if found.clear(direction, "R1") else ""
+    return f"{found.difference[direction]['R1']:+.1f} [{low:+.1f}, {high:+.1f}]{star}"

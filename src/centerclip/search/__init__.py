@@ -1,19 +1,12 @@
 """Index a folder of videos, find the moment. Imports nothing heavy: a search must start fast."""
 
-from .engine import Moment
-from .errors import (
-    DamagedIndex,
-    DiskFull,
-    IndexBusy,
-    IndexNotFound,
-    OtherSettings,
-    SearchError,
-    UnknownVideo,
-)
+from ..errors import DamagedIndex, DiskFull, IndexBusy, IndexNotFound, OtherSettings, SearchError, UnknownVideo
+from .folder import default_folder
 from .index import VideoIndex
 from .indexer import Progress
+from .query import Query
+from .ranking import Moment
 from .results import Hit, IndexReport, Results, Status, VideoEntry
-from .settings import default_folder
 
 __all__ = [
     "DamagedIndex",
@@ -25,6 +18,7 @@ __all__ = [
     "Moment",
     "OtherSettings",
     "Progress",
+    "Query",
     "Results",
     "SearchError",
     "Status",

@@ -11,33 +11,31 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .calibration import CALIBRATION, CONVINCING, LOOKED_AT
-from .catalogue import Catalogue, Filters, When, seconds_of
-from .disk import room
-from .encoder import Encoder, files_for_words, open_model, settings_of
-from .engine import Ranked, rank
-from .errors import OtherSettings, SearchError, UnknownVideo
-from .indexer import Progress
-from .lance import FILES, VIDEOS
-from .lock import is_busy, writing
-from .opened import OpenIndex
-from .results import Hit, IndexReport, Results, Status, VideoEntry
-from .settings import (
+from ..errors import OtherSettings, SearchError, UnknownVideo
+from ..files import is_below
+from .folder import (
     DEFAULT_EVERY,
     DEFAULT_MODEL,
     SETTINGS,
     IndexSettings,
     default_folder,
+    is_busy,
     read_settings,
+    room,
     write_settings,
+    writing,
 )
-from .snapshot import remove_snapshots
+from .indexer import Progress, drop, update
+from .lance import FILES, VIDEOS, remove_snapshots
+from .query import Encoder, Query, open_model, settings_of, text_encoder_files
+from .ranking import CALIBRATION, CONVINCING, LOOKED_AT, Ranked, rank
+from .results import Catalogue, Filters, Hit, IndexReport, Results, Status, VideoEntry, When, seconds_of
+from .state import OpenIndex
 from .store import File, Floats, Segments, View
-from .update import drop, update
-from .walk import is_below
 
 if TYPE_CHECKING:
     from ..model import CenterCLIP
+
 
 AnyPath = str | os.PathLike[str]
 
@@ -114,7 +112,7 @@ class VideoIndex:
                 raise SearchError("there is nothing to index yet: name a folder with videos")
             report = update(index, roots, retry=retry, decoders=decoders, on_progress=on_progress)
             if index.encoder.can_do_better():
-                self._write(index, replace(index.settings, files=files_for_words(index.encoder.model())))
+                self._write(index, replace(index.settings, files=text_encoder_files(index.encoder.model())))
         report.seconds = time.monotonic() - began
         return report
 
@@ -153,14 +151,12 @@ class VideoIndex:
         before: When = None,
         min_score: float | None = None,
         collapse: bool = True,
-        vector: Floats | None = None,
-        words: bool = True,
     ) -> Results:
-        """Find videos by a sentence, a picture, a clip, or all that are given: each counts the same.
+        """Find videos by a sentence, an image, a clip, or all that are given: each counts the same.
 
         Args:
             text: what is to be seen.
-            image: a picture of something alike.
+            image: an image of something alike.
             video: a clip of something alike.
             top: how many hits at most.
             moments: rank moments: a video can come several times.
@@ -172,9 +168,37 @@ class VideoIndex:
             before: files changed before this time.
             min_score: leave out hits below.
             collapse: leave out videos that show the same as a better hit, and name them there.
-            vector: ``[D]`` of norm 1 from :meth:`encode`, instead of what it was made from.
-            words: whether there is a sentence in ``vector``; else it is judged as a picture.
         """
+        return self.search_query(
+            self.encode(text, image=image, video=video),
+            top=top,
+            moments=moments,
+            folder=folder,
+            name=name,
+            min_duration=min_duration,
+            max_duration=max_duration,
+            after=after,
+            before=before,
+            min_score=min_score,
+            collapse=collapse,
+        )
+
+    def search_query(
+        self,
+        query: Query,
+        *,
+        top: int = 10,
+        moments: bool = False,
+        folder: AnyPath | None = None,
+        name: str | None = None,
+        min_duration: float | None = None,
+        max_duration: float | None = None,
+        after: When = None,
+        before: When = None,
+        min_score: float | None = None,
+        collapse: bool = True,
+    ) -> Results:
+        """Find videos by a query of :meth:`encode`; the other arguments are those of :meth:`search`."""
         filters = Filters(
             None if folder is None else str(_absolute(folder)),
             name,
@@ -184,20 +208,20 @@ class VideoIndex:
             seconds_of(before, option="before"),
         )
         index = self._open()
-        catalogue = index.catalogue()
-        query = index.query(catalogue.view, text, _path(image), _path(video), vector)
         began = time.perf_counter()
+        catalogue = index.catalogue()
+        if query.vector.shape != (index.settings.width,):
+            raise SearchError(f"the query is of another model: {query.vector.shape}, not ({index.settings.width},)")
         found = rank(
             catalogue.view,
-            query,
+            query.vector,
             max(top, LOOKED_AT),
             among=catalogue.among(filters),
             by_moment=moments,
             collapse=collapse,
             min_score=min_score,
         )
-        with_words = text is not None or (vector is not None and words)
-        confidence = index.calibration.confidence(query, found, words=with_words)
+        confidence = index.calibration.confidence(query.vector, found, has_text=query.has_text)
         hits = [_hit(catalogue, entry, filters) for entry in found[:top]]
         return Results(hits, confidence >= CONVINCING, confidence, time.perf_counter() - began)
 
@@ -222,21 +246,22 @@ class VideoIndex:
         *,
         image: AnyPath | None = None,
         video: AnyPath | None = None,
-        vector: Floats | None = None,
+        query: Query | None = None,
     ) -> list[tuple[float, float, float]]:
         """Start, end and score of every segment of a video, in the order of time; without a query scores are 0."""
         index = self._open()
         view = index.catalogue().view
         segments = _segments(view, video_id)
         scores = np.zeros(len(segments), np.float32)
-        if any(part is not None for part in (text, image, video, vector)):
-            scores = segments.vectors @ index.query(view, text, _path(image), _path(video), vector)
+        if any(part is not None for part in (text, image, video)):
+            query = self.encode(text, image=image, video=video)
+        if query is not None:
+            scores = segments.vectors @ query.vector
         return list(zip(segments.starts.tolist(), segments.ends.tolist(), scores.tolist(), strict=True))
 
-    def encode(self, text: str | None = None, *, image: AnyPath | None = None, video: AnyPath | None = None) -> Floats:
-        """The vector ``[D]`` that a search with these would use, to search with it several times."""
-        index = self._open()
-        return index.query(index.catalogue().view, text, _path(image), _path(video))
+    def encode(self, text: str | None = None, *, image: AnyPath | None = None, video: AnyPath | None = None) -> Query:
+        """What a search with these would look for, to search with it several times."""
+        return self._open().query(text, _path(image), _path(video))
 
     def encode_texts(self, sentences: list[str]) -> Floats:
         """The vectors ``[B, D]`` of sentences: many at once take less time each."""

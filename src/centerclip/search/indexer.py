@@ -1,13 +1,13 @@
-"""Files in, segments in the store: decoding in threads, encoding beside it, one commit for a few videos.
+"""Brings an index up to date with its folders: decoding in threads, encoding beside it, one commit for a few videos.
 
 The unit of work is one video, by content. Whatever stops the run, a video is in the store whole or not at all, and the
-next run goes on with those that are not.
-"""
+next run continues with those that are not."""
 
+import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .identity import content_id
+from ..files import content_id, find_videos, is_below
+from ..video.sampling import Windows
+from .results import IndexReport
+from .state import OpenIndex
 from .store import File, Segments, Store, Video
-from .windows import Windows
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..model import CenterCLIP
     from ..video import Streamed, Window
+
 
 COMMIT_SECONDS = 2.0  # how much work a kill can cost, beside the videos that are under way
 COMMIT_SEGMENTS = 20_000
@@ -299,3 +302,89 @@ class Indexer:
 
 def _failed(file: File, reason: str) -> File:
     return File(file.path, file.size, file.modified, "", reason)
+
+
+def update(
+    index: OpenIndex,
+    roots: list[Path],
+    *,
+    retry: bool,
+    decoders: int | None,
+    on_progress: Callable[[Progress], None],
+) -> IndexReport:
+    """Encode what is new or changed below the roots and drop what is gone. The caller holds the lock."""
+    report = IndexReport()
+    before = index.store.view()
+    known = before.files
+    todo, seen = [], set()
+    unreadable: dict[str, str] = {}
+
+    def note(error: OSError) -> None:
+        unreadable[str(error.filename)] = error.strerror or str(error)
+
+    for path in find_videos(*(root for root in roots if root.exists()), skip=index.folder, on_error=note):
+        seen.add(str(path))
+        try:
+            status = path.stat()
+        except OSError as error:
+            report.failed[str(path)] = f"unreadable: {error.strerror}"
+            continue
+        file = known.get(str(path))
+        same = file is not None and (file.size, file.modified) == (status.st_size, status.st_mtime_ns)
+        if file is None or not same or (file.failure and retry):
+            todo.append((path, status.st_size, status.st_mtime_ns))
+        elif file.failure:
+            report.failed[str(path)] = file.failure
+        else:
+            report.unchanged += 1
+    report.failed |= {folder: f"unreadable: {reason}" for folder, reason in unreadable.items()}
+    index.calibration.encode(index.encoder)
+    if todo:  # the model is not even opened when nothing is new
+        indexer = Indexer(
+            index.store,
+            index.encoder.model(),
+            index.windows,
+            decoders=decoders or default_decoders(),
+            on_progress=on_progress,
+        )
+        outcome = indexer.run(todo)
+        report.added, report.recognised = outcome.added, outcome.recognised
+        report.video_seconds, report.segments = outcome.video_seconds, outcome.segments
+        report.failed |= outcome.failed
+    _drop_missing(index.store, roots, seen, unreadable, report)
+    index.store.tidy(index.calibration.vectors)
+    if index.store.view().videos is not before.videos or not len(index.calibration.texts):
+        index.calibration.measure(index.store.view())
+    return report
+
+
+def _drop_missing(
+    store: Store, roots: list[Path], seen: set[str], unreadable: Collection[str], report: IndexReport
+) -> None:
+    """Drop files that are gone from the folders that were walked; a whole folder that is empty now is kept."""
+    known = store.view().files
+    gone: set[str] = set()
+    for root in roots:
+        inside = {path for path in known if is_below(path, str(root))}
+        lost = {path for path in inside - seen if not any(is_below(path, folder) for folder in unreadable)}
+        if lost and lost == inside and not root.is_file():
+            report.not_dropped.append(str(root))
+        else:
+            gone |= lost
+    drop(store, gone)
+    report.removed = len(gone)
+
+
+def drop(store: Store, paths: set[str]) -> None:
+    """Remove files, and the videos that are left without any."""
+    view = store.view()
+    left = {file.video for path, file in view.files.items() if path not in paths}
+    orphans = [video for video in view.videos if video not in left]
+    if paths or orphans:
+        store.remove(orphans, sorted(paths))
+
+
+def default_decoders() -> int:
+    """Files to read at the same time: enough to keep the model busy, few enough to leave it the processor."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(4, cores // 2))

@@ -1,6 +1,6 @@
 """Recipes and the loop that follows them. Only :mod:`recipe` and :mod:`folder` are light; the loop imports torch."""
 
-from .errors import CheckpointError, DivergedError, Interrupted, RecipeError, TrainingError
+from ..errors import CheckpointError, DivergedError, Interrupted, RecipeError, TrainingError
 from .recipe import Recipe, read_recipe
 
 __all__ = [

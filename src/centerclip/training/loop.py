@@ -22,16 +22,14 @@ from torch import nn
 from ..data import Benchmark
 from ..data.loader import Loader
 from ..distributed import Processes
+from ..errors import CheckpointError, DivergedError, Interrupted, RecipeError
 from ..evaluation import Evaluation, evaluate
 from ..model import CenterCLIP
-from ..model.new import Sizes, new_backbone
-from .checkpoint import load_checkpoint, save_checkpoint
-from .errors import CheckpointError, DivergedError, Interrupted, RecipeError
-from .gradients import compute_gradients
-from .log import RunLog
-from .optimizer import freeze, make_optimizer
+from ..model.backbone import Sizes, new_backbone
+from .loss import compute_gradients
+from .optimizer import freeze, make_optimizer, rate
 from .recipe import ModelSettings, Recipe
-from .schedule import rate
+from .run import RunLog, load_checkpoint, save_checkpoint
 
 BEST = "best"  # the folder of the model of the best epoch
 NOT_A_NUMBER = (
@@ -46,7 +44,7 @@ class Splits:
 
     train: Benchmark
     select: Benchmark
-    words: tuple[str, ...] = ()  # further captions that a new tokenizer should know
+    vocabulary: tuple[str, ...] = ()  # further captions that a new tokenizer should know
 
 
 @dataclass
@@ -97,7 +95,7 @@ def train(
 
     # Model, optimizer, data: the same on every process.
     torch.manual_seed(settings.seed)
-    model = build_model(recipe.model, (*data.train.captions, *data.words)).to(group.device)
+    model = build_model(recipe.model, (*data.train.captions, *data.vocabulary)).to(group.device)
     freeze(model, settings.freeze)
     model.gradient_checkpointing(settings.gradient_checkpointing)
     optimizer = make_optimizer(model, settings)
@@ -204,7 +202,7 @@ def build_model(settings: ModelSettings, captions: Sequence[str]) -> CenterCLIP:
             settings.start,
             clustering=settings.clustering,
             frames=settings.frames,
-            words=settings.words,
+            max_tokens=settings.max_tokens,
             similarity_rule=settings.similarity,
             temporal=settings.temporal,
             device="cpu",
@@ -212,7 +210,7 @@ def build_model(settings: ModelSettings, captions: Sequence[str]) -> CenterCLIP:
     sizes = settings.new.model_dump()
     vocabulary = sizes.pop("vocabulary")
     del sizes["vocabulary_from"]
-    backbone = new_backbone(Sizes(**sizes, words=settings.words), captions, vocabulary=vocabulary)
+    backbone = new_backbone(Sizes(**sizes, max_tokens=settings.max_tokens), captions, vocabulary=vocabulary)
     return CenterCLIP(
         backbone, clustering=settings.clustering, frames=settings.frames, similarity_rule=settings.similarity
     )

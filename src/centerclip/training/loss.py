@@ -1,10 +1,17 @@
-"""The loss of CLIP over the global batch, and the gradient that each process needs of it."""
+"""The loss of CLIP over the global batch, and its gradient: the same however the batch is divided."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 
+from ..data.loader import Batch, draw
 from ..distributed import Processes
+from ..model import CenterCLIP
+from ..model.vectors import video_vectors
 
 
 def contrastive_loss(video: Tensor, text: Tensor, logit_scale: Tensor) -> Tensor:
@@ -41,3 +48,84 @@ def loss_and_gradients(
     first = sum(counts[: group.rank])
     own = slice(first, first + len(video))
     return loss.detach(), for_videos[own], for_texts[own], for_scale
+
+
+BUCKET = 2**25  # numbers that are summed over processes at once: 128 MB
+
+
+def compute_gradients(
+    model: CenterCLIP,
+    batch: Batch,
+    group: Processes,
+    *,
+    micro_batch: int = 0,
+    seed: tuple[int, int] = (0, 0),
+    autocast: Callable[[], AbstractContextManager[object]] = torch.enable_grad,
+    loss_scale: float = 1.0,
+) -> Tensor:
+    """Set the gradients of one step over the global batch, and return its loss ``[]``.
+
+    A batch that fits is encoded once. A larger one is encoded twice: first without keeping anything, to get all
+    vectors and from them the loss and its gradient for every vector; then micro-batch by micro-batch, each with the
+    gradient of its own vectors. Plain accumulation of losses would compare each pair with its micro-batch only.
+
+    Args:
+        model: in training mode; its old gradients are replaced.
+        batch: this process's part of the global batch.
+        group: the processes.
+        micro_batch: pairs in memory at a time; 0 for all.
+        seed: (seed of the run, step), so that both passes, and a run that is started again, draw the same numbers.
+        autocast: makes the context of a forward pass.
+        loss_scale: factor on the gradients, for float16.
+    """
+    pairs = len(batch["captions"])
+    size = min(micro_batch or pairs, pairs)
+    parts = [slice(first, min(first + size, pairs)) for first in range(0, pairs, size)]
+
+    def encode(part: slice) -> tuple[Tensor, Tensor]:
+        torch.manual_seed(draw(*seed, group.rank, part.start) % 2**63)
+        with autocast():
+            tokens = model.tokenize(batch["captions"][part])
+            out = model(batch["rgb"][part], batch["mask"][part], **tokens)
+        return video_vectors(out["segments"], out["segment_mask"], rule=model.rule), out["text"]
+
+    for parameter in model.parameters():
+        parameter.grad = None
+    with torch.set_grad_enabled(len(parts) == 1):
+        encoded = [encode(part) for part in parts]
+    videos, texts = (torch.cat(each) for each in zip(*encoded, strict=True))
+    scale = model.backbone.logit_scale
+    loss, for_videos, for_texts, for_scale = loss_and_gradients(
+        videos.detach(), texts.detach(), scale, group, loss_scale=loss_scale
+    )
+    if len(parts) == 1:
+        torch.autograd.backward([videos, texts], [for_videos, for_texts])
+    else:
+        del videos, texts, encoded
+        for part in parts:
+            torch.autograd.backward(list(encode(part)), [for_videos[part], for_texts[part]])
+    _sum_gradients(model, group)
+    scale.grad = for_scale.reshape(scale.shape)  # every process has the whole of it already
+    return loss
+
+
+def _sum_gradients(model: CenterCLIP, group: Processes) -> None:
+    """Add up the gradients of all processes. Each has the part of the global loss that runs through its own pairs."""
+    if group.world == 1:
+        return
+    for bucket in _buckets([each for each in model.parameters() if each.requires_grad]):
+        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in bucket]
+        flat = group.sum(torch.cat([gradient.flatten() for gradient in gradients]))
+        for parameter, gradient in zip(bucket, flat.split([each.numel() for each in bucket]), strict=True):
+            parameter.grad = gradient.view_as(parameter)
+
+
+def _buckets(parameters: list[Parameter]) -> Iterator[list[Parameter]]:
+    bucket: list[Parameter] = []
+    for parameter in parameters:
+        if bucket and sum(each.numel() for each in bucket) + parameter.numel() > BUCKET:
+            yield bucket
+            bucket = []
+        bucket.append(parameter)
+    if bucket:
+        yield bucket

@@ -1,12 +1,13 @@
-"""AdamW with the paper's groups, and what stays frozen."""
+"""AdamW with the paper's groups, what stays frozen, and the learning rate of every step."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
 
+from ..errors import RecipeError
 from ..model import CenterCLIP
-from .errors import RecipeError
 from .recipe import Freezable, TrainSettings
 
 # Parts of parameter names in transformers' CLIP and SigLIP.
@@ -60,3 +61,17 @@ def _trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             yield name, parameter
+
+
+def rate(step: int, steps: int, *, warmup: float) -> float:
+    """What the learning rate of step ``step`` (from 0) is multiplied with: a linear rise, then a cosine to 0.
+
+    Args:
+        step: the step that is about to be taken.
+        steps: steps of the whole run.
+        warmup: part of the steps with a rising rate.
+    """
+    rising = round(warmup * steps)
+    if step < rising:
+        return (step + 1) / (rising + 1)
+    return 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))

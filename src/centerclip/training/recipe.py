@@ -10,8 +10,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ..cluster import Setting
-from ..errors import CenterClipError
-from .errors import RecipeError
+from ..errors import CenterClipError, RecipeError
 
 Freezable = Literal["patch-embedding", "class-embedding", "position-embedding", "token-embedding", "pre-norm"]
 EMBEDDINGS: tuple[Freezable, ...] = get_args(Freezable)
@@ -45,7 +44,7 @@ class ModelSettings(Section):
     start: str = Field("openai/clip-vit-base-patch32", description="hub name, folder or file; 'new' builds [model.new]")
     clustering: str = Field("none", description="the paper's notation")
     frames: int = Field(12, ge=1)
-    words: int = Field(32, ge=3, description="most tokens of a sentence")
+    max_tokens: int = Field(32, ge=3, description="most tokens of a sentence")
     similarity: Literal["mean", "renormalise"] = Field(
         "renormalise", description="the paper's reported numbers renormalise the mean segment"
     )
@@ -147,7 +146,8 @@ OTHER_WORDS = {  # what settings are called elsewhere
     "learning_rate": "lr",
     "num_epochs": "epochs",
     "wd": "weight_decay",
-    "max_words": "words",
+    "max_words": "max_tokens",
+    "words": "max_tokens",
     "num_frames": "frames",
     "accumulation": "micro_batch",
     "accumulation_steps": "micro_batch",
@@ -280,3 +280,36 @@ def _toml(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return repr(value)
+
+
+def recipes_folder() -> Path:
+    """The recipes that come with CenterCLIP: inside an installed package, or beside ``src`` in a clone."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "recipes"
+    return inside if inside.is_dir() else package.parents[1] / "recipes"
+
+
+def list_recipes() -> Iterator[tuple[str, str]]:
+    """Names such as ``msrvtt/b32-B6-4-49`` and what each is: the second line, after its command."""
+    folder = recipes_folder()
+    for path in sorted(folder.rglob("*.toml")):
+        title = path.read_text(encoding="utf-8").splitlines()[1]
+        yield path.relative_to(folder).with_suffix("").as_posix(), title.removeprefix("#").strip()
+
+
+def find_recipe(name: str) -> Path:
+    """A recipe by the path of its file, or by the name that ``--list`` shows.
+
+    Raises:
+        RecipeError: there is none; the nearest name is given.
+    """
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    short = path.with_suffix("").as_posix().removeprefix("recipes/") if path.suffix == ".toml" else path.as_posix()
+    known = [each for each, _ in list_recipes()]
+    if short in known:
+        return recipes_folder() / f"{short}.toml"
+    close = get_close_matches(short, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else "`centerclip train --list` shows those that come with it"
+    raise RecipeError(f"there is no recipe {name}; {hint}")

@@ -6,14 +6,13 @@ import av
 from av.packet import Packet
 from av.video.frame import VideoFrame
 
+from .container import Source
 from .errors import UnreadableVideo
-from .source import Source
 from .timeline import Keyframe, PacketTable, Timeline, finished_timeline, repaired
 
 # Frames that no other frame refers to can be left out exactly in these codecs; other decoders guess.
 CODECS_WITH_UNREFERENCED_FRAMES = {"h264", "hevc"}
 READABLE_SHARE = 0.5  # a video of which fewer frames decode is not worth calling readable
-
 Keep = Callable[[int, VideoFrame], None]
 
 

@@ -1,6 +1,10 @@
-"""Which frames to take: bin centres for evaluation, one random frame per bin for training (TSN)."""
+"""Which frames to take: bin centres for evaluation, a random one per bin for training (TSN), windows for indexing."""
 
 import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 def bin_centres(available: int, count: int) -> list[int]:
@@ -53,3 +57,36 @@ def _every_frame(available: int, count: int) -> list[int]:
 def _check(available: int, count: int) -> None:
     if available < 1 or count < 1:
         raise ValueError(f"cannot take {count} frames of {available}: both must be at least 1")
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How a video is cut.
+
+    A video is cut into as many windows of equal length as come nearest to one frame every ``every`` seconds; each is
+    ``frames`` frames, each in the middle of an equal share of the time. So a film gets thousands of frames and a clip
+    that is shorter than a window is stretched over one; nothing is left over, and no frame is used twice.
+
+    Attributes:
+        frames: frames of a window, what the model takes.
+        segments: vectors that the model makes of a window.
+        every: seconds from frame to frame, about.
+    """
+
+    frames: int
+    segments: int
+    every: float
+
+    def count(self, duration: float) -> int:
+        """Windows of a video of so many seconds."""
+        return max(1, round(duration / (self.frames * self.every)))
+
+    def times(self, duration: float) -> list[float]:
+        """The times of the frames in seconds, ascending, ``count * frames`` of them."""
+        total = self.count(duration) * self.frames
+        return [(place + 0.5) * duration / total for place in range(total)]
+
+    def spans(self, duration: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Start and end of every segment in seconds, ``[count * segments]`` each."""
+        edges = np.linspace(0, duration, self.count(duration) * self.segments + 1, dtype=np.float32)
+        return edges[:-1], edges[1:]

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import av
 
+from .container import Source
 from .errors import EncryptedVideo, TooLarge, UnreadableVideo
-from .source import Source
 
 DISORDER = 16  # frames; timestamps that step back by more than a reordering can explain start a new recording
 

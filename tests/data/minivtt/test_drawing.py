@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from centerclip.data.errors import DataError
 from centerclip.data.minivtt.backgrounds import background
-from centerclip.data.minivtt.motion import draw_course, poses
-from centerclip.data.minivtt.plan import plan_clips
+from centerclip.data.minivtt.plan import draw_course, plan_clips, poses
 from centerclip.data.minivtt.render import RenderJob, clip_frames
 from centerclip.data.minivtt.sprites import Sprites, check_font, find_font
 from centerclip.data.minivtt.world import MOTIONS, PLACES, WITH_PARTNER, Kind, world
+from centerclip.errors import DataError
 
 FONT = find_font()
 MAY_LACK = FONT is None and "CI" not in os.environ  # `make test` installs the font where it may: CI has it, or fails

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from centerclip.data.minivtt.plan import ClipPlan, plan_clips
+from centerclip.data.minivtt.render import plan_picture
 from centerclip.data.minivtt.sentences import a, clip_captions, event_captions
-from centerclip.data.minivtt.stills import plan_picture
 from centerclip.data.minivtt.world import Thing, world
 
 

@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from centerclip.data.minivtt.plan import ClipPlan, plan_clips
-from centerclip.data.minivtt.stills import plan_picture
+from centerclip.data.minivtt.render import plan_picture
 from centerclip.data.minivtt.world import MOTIONS, PLACES, SPLITS, WITH_PARTNER, Kind, world
 
 KINDS: tuple[Kind, ...] = ("emoji", "shapes")

@@ -1,14 +1,77 @@
-"""The folder of a generated data set: whose it is, what it was made with, and its annotation files."""
+"""The folder of a generated data set: what it was made with, its captions, and the times of its events."""
 
 import csv
 import io
 import json
-import os
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError
+from ...errors import AnnotationError, DataError
+from ...files import write_atomic
+from ..annotations import read_text
+from .plan import ClipPlan
+from .sentences import event_captions
+
+EVENTS_FILE = "events.jsonl"
+
+
+@dataclass(frozen=True)
+class TimedEvent:
+    """What happens from ``start`` to ``end`` (seconds), in words and in parts."""
+
+    start: float
+    end: float
+    caption: str
+    thing: str
+    partner: str | None
+    motion: str
+    place: str
+
+
+@dataclass(frozen=True)
+class ClipEvents:
+    """The events of one clip, in order and without gaps."""
+
+    video: str
+    split: str
+    duration: float
+    place: str
+    events: tuple[TimedEvent, ...]
+
+
+def timed_events(plan: ClipPlan, seed: int) -> ClipEvents:
+    """The events of a planned clip. ``place`` of the clip is where it begins."""
+    events, frame = [], 0
+    for event, caption in zip(plan.events, event_captions(plan, seed), strict=True):
+        start, frame = frame, frame + event.frames
+        partner = event.partner.name if event.partner else None
+        span = round(start / plan.fps, 3), round(frame / plan.fps, 3)
+        events.append(TimedEvent(*span, caption, event.thing.name, partner, event.motion, event.place.name))
+    return ClipEvents(plan.id, plan.split, events[-1].end, plan.events[0].place.name, tuple(events))
+
+
+def events_text(clips: Iterable[ClipEvents]) -> str:
+    """One JSON object a line."""
+    return "".join(json.dumps(asdict(clip)) + "\n" for clip in clips)
+
+
+def read_events(folder: str | Path) -> dict[str, ClipEvents]:
+    """The events of every clip of a MiniVTT folder, by video id."""
+    path = Path(folder).expanduser() / EVENTS_FILE
+    if not path.is_file():
+        raise AnnotationError(f"{path} is not there; make the folder with: centerclip data make minivtt {folder}")
+    clips: dict[str, ClipEvents] = {}
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        try:
+            row: dict[str, Any] = json.loads(line)
+            events = tuple(TimedEvent(**event) for event in row.pop("events"))
+            clips[row["video"]] = ClipEvents(**row, events=events)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise AnnotationError(f"{path}, line {number} does not describe the events of a clip: {error}.") from error
+    return clips
+
 
 INFO = "minivtt.json"
 CAPTIONS_FILE = "captions.csv"
@@ -63,7 +126,7 @@ def read_info(folder: Path) -> dict[str, Any] | None:
 
 def write_info(folder: Path, info: dict[str, Any]) -> None:
     """Say how the folder was made."""
-    write_whole(folder / INFO, json.dumps(info, indent=2) + "\n")
+    write_atomic(folder / INFO, json.dumps(info, indent=2) + "\n")
 
 
 def write_captions(folder: Path, rows: Iterable[tuple[str, str, str]]) -> None:
@@ -72,18 +135,10 @@ def write_captions(folder: Path, rows: Iterable[tuple[str, str, str]]) -> None:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("video", "caption", "split"))
     table.writerows(rows)
-    write_whole(folder / CAPTIONS_FILE, text.getvalue())
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a text file in one step."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    partial.write_text(text, encoding="utf-8", newline="\n")
-    partial.replace(path)
+    write_atomic(folder / CAPTIONS_FILE, text.getvalue())
 
 
 def _remove_made(folder: Path) -> None:
-    from .events import EVENTS_FILE
 
     for made in ("videos", "pictures"):
         for path in (folder / made).glob("*.mp4"):

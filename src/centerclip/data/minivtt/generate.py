@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import DataError
-from ..processes import run_each, usable_cores
-from .events import EVENTS_FILE, events_text, timed_events
-from .folder import VERSION, claim, write_captions, write_info, write_whole
+from ...errors import DataError
+from ...files import write_atomic
+from ...parallel import run_each, usable_cores
+from .folder import EVENTS_FILE, VERSION, claim, events_text, timed_events, write_captions, write_info
 from .plan import plan_clips
-from .render import RenderJob, render_clip
+from .render import BATCH, PictureJob, PicturePlan, RenderJob, plan_picture, render_clip, render_pictures
 from .sentences import clip_captions
 from .sprites import INSTALL, check_font, find_font, font_mark
-from .stills import BATCH, PictureJob, PicturePlan, plan_picture, render_pictures
 from .world import SPLITS, Kind, Split, world
 
 VAL, TEST = 100, 500  # clips at most; what is beyond them goes into training
@@ -88,7 +87,7 @@ def make(
     )
     made = [plan for plan in plans if f"{plan.id}.mp4" not in report.failed]
     write_captions(folder, ((plan.id, caption, plan.split) for plan in made for caption in clip_captions(plan, seed)))
-    write_whole(folder / EVENTS_FILE, events_text(timed_events(plan, seed) for plan in made))
+    write_atomic(folder / EVENTS_FILE, events_text(timed_events(plan, seed) for plan in made))
     return _finish(folder, setting, report, videos, began)
 
 

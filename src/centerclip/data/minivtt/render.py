@@ -1,4 +1,4 @@
-"""Draws planned clips and pictures, and writes them as MP4 files, each whole or not there."""
+"""Draws planned clips and images of the same world, and writes them as MP4 files, each whole or not there."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -12,12 +12,12 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 from PIL import Image, ImageEnhance
 
-from ..errors import DataError
+from ...errors import DataError
 from .backgrounds import background
-from .motion import Pose, draw_course, poses
-from .plan import ClipPlan
+from .plan import ClipPlan, Pose, draw_course, draw_size, poses
+from .sentences import picture_captions
 from .sprites import Sprites, sprites
-from .world import Kind, Place, Split, Thing, World, world
+from .world import PLACES, Kind, Place, Split, Thing, World, world
 
 MARGIN = 0.12  # of the short side: what the camera may drift to each side
 DISTRACTORS = (0, 1, 2, 3)
@@ -148,3 +148,80 @@ def write_video(target: Path, frames: Iterable[Image.Image], fps: int) -> None:
         raise DataError(f"{target} cannot be written: {error.strerror}") from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+SHORT_SIDES = (112, 128)
+BATCH = 64  # pictures that a process draws before it reports: one takes milliseconds
+
+
+@dataclass(frozen=True)
+class PicturePlan:
+    """A picture before it is drawn."""
+
+    id: str
+    things: tuple[Thing, ...]
+    place: Place
+    captions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PictureJob:
+    """Some pictures to draw and write."""
+
+    plans: tuple[PicturePlan, ...]
+    folder: Path
+    seed: int
+    kind: Kind
+    font: Path | None
+
+
+def plan_picture(those: World, split: Split, number: int, seed: int) -> PicturePlan:
+    """Picture ``number`` of a split. All splits show the pairs of thing and place that training clips show."""
+    rng = Random(f"minivtt picture {seed} {split} {number}")
+    place = rng.choice(PLACES)
+    things = tuple(rng.sample(those.things_at(place, "train"), 1 if rng.random() < 0.6 else 2))
+    return PicturePlan(f"{split}{number:06d}", things, place, tuple(picture_captions(rng, things, place)))
+
+
+def render_pictures(job: PictureJob) -> int:
+    """Write the pictures of a job as videos of one frame and return their size in bytes."""
+    return sum(_render(job, plan) for plan in job.plans)
+
+
+def _render(job: PictureJob, plan: PicturePlan) -> int:
+    rng = Random(f"minivtt picture pixels {job.seed} {plan.id}")
+    looks, those = sprites(job.kind, job.font), world(job.kind)
+    width, height = draw_size(rng, SHORT_SIDES)
+    picture = background(plan.place.name, width, height, np.random.default_rng(rng.getrandbits(64)))
+    place_distractors(picture, rng, those, looks, "train", plan.place, plan.things, rng.choice((0, 0, 1, 2)))
+    for thing, pose in zip(plan.things, _poses(rng, len(plan.things)), strict=True):
+        paste(picture, looks.of(thing), pose, min(width, height))
+    target = job.folder / f"{plan.id}.mp4"
+    write_video(target, [picture], fps=1)
+    return target.stat().st_size
+
+
+def _poses(rng: Random, count: int) -> list[Pose]:
+    """Where one thing stands, or two side by side: the sizes, turns and places that motions lead through."""
+    if count == 1:
+        size = rng.uniform(0.2, 0.55)
+        free = 0.55 - size / 2
+        spots = [(rng.uniform(-free, free), rng.uniform(-free, free), size)]
+    else:
+        sign = rng.choice((-1, 1))
+        sizes = rng.uniform(0.24, 0.42), rng.uniform(0.24, 0.42)
+        spots = [
+            (sign * side * rng.uniform(0.16, 0.3), rng.uniform(-0.25, 0.25), size)
+            for side, size in zip((-1, 1), sizes, strict=True)
+        ]
+    return [
+        Pose(
+            x,
+            y,
+            size,
+            angle=rng.uniform(0, 360) if rng.random() < 0.2 else rng.uniform(-20, 20),
+            clear=1.0 if rng.random() < 0.9 else rng.uniform(0.5, 1.0),
+            flipped=rng.random() < 0.5,
+        )
+        for x, y, size in spots
+    ]

@@ -8,7 +8,6 @@ from .world import Place, Thing
 CAPTIONS = 5  # of a clip
 PICTURE_CAPTIONS = 3
 OTHER_NAME = 0.25  # how often a thing goes by another of its names
-
 SIDEWAYS = {
     "walk": ("walks", "runs", "goes"),
     "fly": ("flies", "floats", "glides"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from ..errors import DataError
+from ...errors import DataError
 from .world import COLOURS, Kind, Thing, world
 
 FONT_FILE = "NotoColorEmoji.ttf"

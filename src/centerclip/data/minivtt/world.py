@@ -119,7 +119,6 @@ MOTIONS = (
     "hide behind",
 )
 WITH_PARTNER = frozenset({"chase", "jump over", "hide behind"})
-
 HELD_OUT: dict[Split, int] = {"val": 1, "test": 3}  # of each thing's motions, and again of its places
 
 

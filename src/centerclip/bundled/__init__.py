@@ -1,0 +1,29 @@
+"""What comes with CenterCLIP: a small model, trained on MiniVTT, and clips to search with it."""
+
+from pathlib import Path
+
+from ..errors import ModelNotFound
+
+DEMO = "demo"  # the name of the bundled model
+BUNDLE = Path(__file__).resolve().parent / "demo"
+
+
+def demo_model() -> Path:
+    """The folder of the bundled model. It knows drawn things in drawn places; it has never seen a photograph."""
+    return _present(BUNDLE / "model")
+
+
+def demo_clips() -> Path:
+    """The folder of the bundled MiniVTT clips."""
+    return _present(BUNDLE / "clips")
+
+
+def known_as(name: str | Path) -> str | Path:
+    """What a model's name stands for: ``"demo"`` is the bundled model; any other name is itself."""
+    return demo_model() if name == DEMO else name
+
+
+def _present(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise ModelNotFound(f"{folder} is not there: this copy of CenterCLIP came without its demo; install it again")
+    return folder

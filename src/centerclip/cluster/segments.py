@@ -1,0 +1,198 @@
+"""The segment step: from the tokens of a video's frames to one short sequence per segment."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import ClusterError
+from .baselines import check_frames, highest, random_tokens, sparse_sampling
+from .kmedoids import Clusters, kmedoids
+from .merging import cluster_means, cluster_sizes, density_peaks, soft_matching
+from .setting import MERGING
+from .spectral import spectral
+
+Chooser = Callable[[Tensor, int], Tensor | Clusters]  # tokens [B, N, D], k -> ids [B, K], with or without assignment
+METHODS = ("kmedoids", "spectral", "sampling", *MERGING, "dpcknn", "kkz", "attention", "random")
+MANY_PATCHES = 100  # the paper gives ViT-B/16 (196 patches) five more neighbours than ViT-B/32 (49)
+
+
+class Centers(NamedTuple):
+    """What is left of a video after the segment step, and where it came from."""
+
+    tokens: Tensor  # [V*S, prefix + K, D]: the averaged prefix tokens, then the centres in their order
+    ids: Tensor  # [V*S, K] into the segment's patch tokens, frame by frame, ascending
+    places: Tensor  # [V*S, K, 3]: frame in the video, row, column of every kept token
+    assignment: Tensor | None  # [V*S, N]: the centre each token belongs to; None if the method has none
+    sizes: Tensor | None = None  # [V*S, K]: how many tokens each stands for; None if the method has no clusters
+
+
+class Kept(NamedTuple):
+    """:class:`Centers` without the places."""
+
+    tokens: Tensor
+    ids: Tensor
+    assignment: Tensor | None
+    sizes: Tensor | None
+
+
+def centers(
+    hidden: Tensor,
+    *,
+    frames: int,
+    segments: int,
+    k: int,
+    method: str | Chooser = "kmedoids",
+    options: Mapping[str, Any] | None = None,
+    prefix: int = 1,
+    grid: tuple[int, int] | None = None,
+    places: Tensor | None = None,
+    scores: Tensor | None = None,
+    sizes: Tensor | None = None,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+) -> Centers:
+    """Cut videos into segments and keep the ``k`` centre tokens of each; average the [CLASS] tokens.
+
+    Kept tokens are gathered as they are, or with a merging method are the means of their clusters (gradients flow
+    through), in (frame, row, column) order of the centres; the choice itself has no gradient.
+
+    Args:
+        hidden: ``[videos * frames, prefix + L, D]``.
+        frames: sequences of a video: its frames, or the segments that an earlier step left.
+        segments: how many segments to cut a video into; divides ``frames``.
+        k: tokens to keep of a segment, at most ``L * frames / segments``.
+        method: ``"kmedoids"``, ``"spectral"``, ``"sampling"``, ``"means"``, ``"tome"``, ``"dpcknn"``, ``"kkz"``,
+            ``"attention"``, ``"random"``, or a function ``(tokens [B, N, D], k)`` that returns ids ``[B, K]`` or
+            :class:`~centerclip.cluster.Clusters`.
+        options: the method's, as :class:`~centerclip.cluster.Setting` reads them.
+        prefix: how many tokens in front are not patches: 1 for [CLASS], 0 for SigLIP, 5 with four registers.
+        grid: rows and columns of the patches; a square by default.
+        places: ``[videos * frames, L, 3]`` from an earlier step, so that places still name original patches.
+        scores: ``[videos * frames, L]``, how much each patch matters, for ``"attention"``.
+        sizes: ``[videos * frames, L]``, how many tokens each patch stands for after an earlier step.
+        training: sampling and random draw anew, from ``generator``.
+
+    Returns:
+        :class:`Centers`.
+    """
+    length = hidden.shape[1] - prefix
+    kept = keep_centers(
+        hidden,
+        frames=frames,
+        segments=segments,
+        k=k,
+        method=method,
+        options=options,
+        prefix=prefix,
+        scores=scores,
+        sizes=sizes,
+        training=training,
+        generator=generator,
+    )
+    if places is None:
+        places = patch_places(len(hidden), frames, length, grid, hidden.device)
+    elif places.shape != (len(hidden), length, 3):
+        raise ClusterError(f"places must be {[len(hidden), length, 3]}, got {list(places.shape)}")
+    return Centers(kept.tokens, kept.ids, follow_places(places, kept.ids), kept.assignment, kept.sizes)
+
+
+def keep_centers(
+    hidden: Tensor,
+    *,
+    frames: int,
+    segments: int,
+    k: int,
+    method: str | Chooser = "kmedoids",
+    options: Mapping[str, Any] | None = None,
+    merge: bool | None = None,
+    prefix: int = 1,
+    scores: Tensor | None = None,
+    sizes: Tensor | None = None,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+) -> Kept:
+    """The segment step of :func:`centers` without the places; ``merge`` also merges what a function chooses."""
+    check_frames(hidden, frames, segments)
+    length = hidden.shape[1] - prefix
+    merged = frames // segments
+    if length < 1:
+        raise ClusterError(f"sequences of {hidden.shape[1]} tokens have no patches after {prefix} prefix tokens")
+    if not 1 <= k <= length * merged:
+        raise ClusterError(
+            f"K = {k} is not between 1 and the {length * merged} patch tokens of a segment "
+            f"({merged} frames of {length})"
+        )
+    patches = hidden[:, prefix:].reshape(-1, merged * length, hidden.shape[2])  # [V*S, N, D]
+    if scores is not None:
+        scores = scores.reshape(-1, merged * length)
+    choose = chooser_for(method, dict(options or {}), merged, length, training, generator, scores)
+    with torch.no_grad():
+        chosen = choose(patches, k)
+    ids, assignment = chosen if isinstance(chosen, tuple) else (chosen, None)
+    averaged = hidden[:, :prefix].unflatten(0, (-1, merged)).mean(dim=1)
+    before = None if sizes is None else sizes.reshape(-1, merged * length)
+    after: Tensor | None
+    if method in MERGING if merge is None else merge:
+        if assignment is None:
+            raise ClusterError("a function whose tokens are merged must return Clusters, not ids alone")
+        kept, after = cluster_means(patches, assignment, k, before)
+    else:
+        kept = patches.gather(1, ids[:, :, None].expand(-1, -1, patches.shape[2]))
+        after = None if assignment is None else cluster_sizes(assignment, k, before)
+    return Kept(torch.cat([averaged, kept], dim=1), ids, assignment, after)
+
+
+def patch_places(
+    sequences: int, frames: int, length: int, grid: tuple[int, int] | None, device: torch.device
+) -> Tensor:
+    """``[sequences, length, 3]``: frame in the video, row and column of every patch."""
+    rows, columns = grid or (round(length**0.5), round(length**0.5))
+    if rows * columns != length:
+        raise ClusterError(f"{length} patches are no {rows} x {columns} grid; pass grid=(rows, columns)")
+    frame = torch.arange(sequences, device=device) % frames
+    patch = torch.arange(length, device=device)
+    parts = [frame[:, None], patch // columns, patch % columns]
+    return torch.stack([part.expand(sequences, length) for part in parts], dim=2)
+
+
+def follow_places(places: Tensor, ids: Tensor) -> Tensor:
+    """The places ``[V*S, K, 3]`` of the tokens kept by ``ids [V*S, K]``, from those before, ``[V*T, L, 3]``."""
+    return places.reshape(len(ids), -1, 3).gather(1, ids[:, :, None].expand(-1, -1, 3))
+
+
+def chooser_for(
+    method: str | Chooser,
+    options: dict[str, Any],
+    merged: int,
+    length: int,
+    training: bool,
+    generator: torch.Generator | None,
+    scores: Tensor | None = None,
+) -> Chooser:
+    """The function that chooses ids for a method, for segments of ``merged`` frames of ``length`` patches."""
+    if callable(method):
+        return lambda tokens, k: method(tokens, k, **options)
+    options = {name: value for name, value in options.items() if name != "proportional"}  # is about later blocks
+    if method in ("kmedoids", "means"):
+        return lambda tokens, k: kmedoids(tokens, k, **options)
+    if method == "kkz":
+        return lambda tokens, k: kmedoids(tokens, k, iterations=0, **options)
+    if method == "spectral":
+        neighbours = 5 * merged + (5 if length > MANY_PATCHES else 0)
+        return lambda tokens, k: spectral(tokens, k, **{"neighbours": neighbours, **options})
+    if method == "tome":
+        return lambda tokens, k: soft_matching(tokens, k, frame=length, **options)
+    if method == "dpcknn":
+        return lambda tokens, k: density_peaks(tokens, k, **options)
+    if method == "sampling":
+        return lambda tokens, k: sparse_sampling(tokens, k, training=training, generator=generator, **options)
+    if method == "random":
+        return lambda tokens, k: random_tokens(tokens, k, training=training, generator=generator, **options)
+    if method == "attention":
+        if scores is None:
+            raise ClusterError('method "attention" needs scores [videos * frames, patches]; attach() finds them')
+        return lambda tokens, k: highest(scores, k)
+    known = ", ".join(f'"{name}"' for name in METHODS)
+    raise ClusterError(f"method must be {known} or a function, got {method!r}")

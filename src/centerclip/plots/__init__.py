@@ -1,0 +1,1 @@
+"""Every picture: figures of results, kept patches and token maps, hits."""

@@ -1,0 +1,78 @@
+"""An index that is open: its settings, its store, its model, and what belongs to a state of it."""
+
+import threading
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import SearchError
+from ..video.sampling import Windows
+from .folder import IndexSettings
+from .lance import LanceStore
+from .query import Encoder, Query
+from .ranking import Calibration, spread_of
+from .results import Catalogue
+from .store import Floats, Store
+
+
+@dataclass
+class OpenIndex:
+    """The parts of an index. Another model or setting makes another one of these."""
+
+    folder: Path
+    settings: IndexSettings
+    store: Store
+    encoder: Encoder
+    calibration: Calibration
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _catalogue: Catalogue | None = None
+
+    @classmethod
+    def open(cls, folder: Path, settings: IndexSettings, encoder: Encoder | None = None) -> "OpenIndex":
+        """Open the index in a folder."""
+        return cls(
+            folder,
+            settings,
+            LanceStore(folder, settings.width),
+            encoder or Encoder(settings),
+            Calibration(folder, settings.width),
+        )
+
+    def with_settings(self, settings: IndexSettings) -> "OpenIndex":
+        """The same with other roots or names in its settings."""
+        return replace(self, settings=settings, _lock=threading.Lock(), _catalogue=None)
+
+    @property
+    def windows(self) -> Windows:
+        """How videos are cut."""
+        return Windows(self.settings.frames, self.settings.segments, self.settings.every)
+
+    def catalogue(self) -> Catalogue:
+        """The files and videos as they are now, with the view that they belong to."""
+        view = self.store.view()
+        with self._lock:
+            if self._catalogue is None or self._catalogue.view is not view:
+                self._catalogue = Catalogue(view)
+            return self._catalogue
+
+    def query(self, text: str | None, image: Path | None, video: Path | None) -> Query:
+        """What is searched for, encoded; of several parts each counts the same."""
+        parts: list[Floats] = []
+        if text is not None:
+            if not text.strip():
+                raise SearchError("the sentence is empty; say what is to be seen")
+            parts.append(self.encoder.text(text))
+        if image is not None:
+            parts.append(self.encoder.image(image))
+        if video is not None:
+            parts.append(self.encoder.video(video))
+        if not parts:
+            raise SearchError("there is nothing to search for: give a sentence, an image or a video")
+        if len(parts) == 1:
+            return Query(parts[0], has_text=text is not None)
+        # Pictures lie nearer to pictures than words do: divided by the spread of its scores, each counts alike.
+        view = self.store.view()
+        query = np.sum([part / spread_of(view, part).deviation for part in parts], axis=0)
+        vector = np.asarray(query / max(float(np.linalg.norm(query)), 1e-12), dtype=np.float32)
+        return Query(vector, has_text=text is not None)

@@ -1,0 +1,122 @@
+"""Errors as application/problem+json (RFC 9457): what went wrong, and what a person can do about it."""
+
+import logging
+import re
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import HTTPException, RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from ..errors import CenterClipError
+from ..search import DamagedIndex, IndexBusy, IndexNotFound, OtherSettings, SearchError, UnknownVideo
+from ..video.errors import MissingFile, VideoError
+
+MEDIA_TYPE = "application/problem+json"
+log = logging.getLogger("centerclip.server")
+# kind -> (status, title). The kind is the last part of `type`, for programs; the title is the same for all of a kind.
+KINDS = {
+    "bad-query": (422, "The query cannot be used"),
+    "bad-request": (400, "The request cannot be read"),
+    "token-needed": (401, "A token is needed"),
+    "not-allowed": (403, "Not allowed"),
+    "not-found": (404, "There is nothing here"),
+    "unknown-video": (404, "The index has no such video"),
+    "unknown-folder": (404, "The index has no such folder"),
+    "unknown-query": (404, "The server does not remember this query"),
+    "wrong-method": (405, "This cannot be done here"),
+    "too-slow": (408, "The upload took too long"),
+    "index-busy": (409, "The index is being written"),
+    "file-changed": (409, "The file has changed since it was indexed"),
+    "file-missing": (410, "The file is gone"),
+    "too-large": (413, "The upload is too large"),
+    "wrong-type": (415, "Neither a picture nor a clip"),
+    "bad-range": (416, "There is no such part of the file"),
+    "unreadable-video": (422, "The video cannot be read"),
+    "too-many-requests": (429, "Too many requests at the same time"),
+    "failed": (500, "Something went wrong in the server"),
+    "index-unusable": (500, "The index cannot be used"),
+    "busy": (503, "The server has too much to do"),
+    "no-index": (503, "There is no index yet"),
+}
+
+
+class Problem(HTTPException):
+    """An answer that says what went wrong.
+
+    Args:
+        kind: one of ``KINDS``.
+        detail: what happened in this case, and what to do; nothing that a stranger must not know.
+        headers: further headers of the answer.
+        more: further members of the JSON object.
+    """
+
+    def __init__(self, kind: str, detail: str, *, headers: dict[str, str] | None = None, **more: Any) -> None:
+        status, self.title = KINDS[kind]
+        self.kind, self.more = kind, more
+        super().__init__(status, detail, headers)
+
+    def response(self) -> JSONResponse:
+        """The answer."""
+        content = {
+            "type": f"urn:centerclip:problem:{self.kind}",
+            "title": self.title,
+            "status": self.status_code,
+            "detail": self.detail,
+            **self.more,
+        }
+        headers = {"cache-control": "no-store", **(self.headers or {})}
+        return JSONResponse(content, self.status_code, headers, media_type=MEDIA_TYPE)
+
+
+def problem_of(error: CenterClipError) -> Problem:
+    """What to tell a client about an error; paths of this machine stay here."""
+    if isinstance(error, IndexNotFound):
+        return Problem("no-index", "Make one on the server's machine with: centerclip index FOLDER")
+    if isinstance(error, UnknownVideo):
+        return Problem("unknown-video", "It may have been removed since. Search again.")
+    if isinstance(error, IndexBusy):
+        return Problem("index-busy", "Wait until the other process has finished, then try again.")
+    if isinstance(error, MissingFile):
+        return Problem("file-missing", "Put it back, or index its folder again.")
+    if isinstance(error, VideoError):
+        return Problem("unreadable-video", f"{error.detail}. {error.advice}", reason=error.reason)
+    if isinstance(error, SearchError) and not isinstance(error, DamagedIndex | OtherSettings):
+        return Problem("bad-query", str(error))
+    log.error("%s", error)
+    return Problem("index-unusable", "The server's output says why.")
+
+
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """The methods that a path takes, as the OpenAPI document lists them."""
+    return [
+        method.upper()
+        for template, methods in app.openapi()["paths"].items()
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path)
+        for method in methods
+    ]
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of an app a problem+json answer."""
+
+    @app.exception_handler(StarletteHTTPException)
+    async def http_error(request: Request, error: StarletteHTTPException) -> JSONResponse:
+        if isinstance(error, Problem):
+            return error.response()
+        kind = {404: "not-found", 405: "wrong-method", 413: "too-large"}.get(error.status_code, "bad-request")
+        headers = dict(error.headers) if error.headers else {}
+        if error.status_code == 405:  # the router names the methods of one route only
+            headers["Allow"] = ", ".join(_methods(app, request.url.path)) or headers.get("Allow", "")
+        return Problem(kind, str(error.detail), headers=headers).response()
+
+    @app.exception_handler(RequestValidationError)
+    async def validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
+        wrong = [{"where": ".".join(map(str, item["loc"])), "what": item["msg"]} for item in error.errors()]
+        first = f"{wrong[0]['where']}: {wrong[0]['what']}" if wrong else "The request does not fit the API."
+        return Problem("bad-query", first, errors=wrong).response()
+
+    @app.exception_handler(CenterClipError)
+    async def own_error(request: Request, error: CenterClipError) -> JSONResponse:
+        return problem_of(error).response()

@@ -1,0 +1,306 @@
+"""Opens a file that nobody vouches for: the right stream of it, within limits, or a typed error.
+
+FFmpeg answers "invalid data" alike for a text file and for half a download. The outermost boxes of the common
+containers tell them apart, and show a missing tail that FFmpeg would pass over in silence."""
+
+import os
+import stat
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO
+
+import av
+import torch
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Discard, Disposition
+from av.video.stream import VideoStream
+
+from .errors import (
+    EncryptedVideo,
+    MissingFile,
+    NotAVideo,
+    NoVideoStream,
+    TimedOut,
+    TooLarge,
+    TruncatedVideo,
+    UnreadableVideo,
+    UnsupportedCodec,
+    VideoError,
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds for reading one file, so that a hostile one can neither hang nor fill the memory.
+
+    Args:
+        pixels: largest width x height of a frame, as coded and as shown.
+        duration: longest video, in seconds.
+        frames: most frames of a video; a day at 100 frames a second has 8.6 million.
+        bytes: largest file.
+        memory: most bytes of RGB frames that one call may return.
+        seconds: deadline for one call.
+    """
+
+    pixels: int = 8192 * 8192
+    duration: float = 24 * 3600.0
+    frames: int = 10_000_000
+    bytes: int = 64 * 2**30
+    memory: int = 4 * 2**30
+    seconds: float = 600.0
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class Deadline:
+    """A moment after which :meth:`check` raises :class:`TimedOut`."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        self.path, self.seconds = path, seconds
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds that remain; zero when the deadline has passed."""
+        return max(0.0, self._end - time.monotonic())
+
+    def check(self) -> None:
+        """Raise :class:`TimedOut` when the deadline has passed."""
+        if time.monotonic() >= self._end:
+            raise self.passed()
+
+    def passed(self) -> TimedOut:
+        """The error that says so."""
+        return TimedOut(self.path, f"reading took longer than {self.seconds:g} seconds")
+
+
+MP4_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof", b"sidx", b"uuid", b"udta"}
+EBML_HEADER, MATROSKA_SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
+UNKNOWN_RIFF_LENGTH = 0xFFFFFFFF  # written by recorders that were still running
+MAX_BOXES = 100_000  # a fragmented file of a day has about this many; a hostile one could have billions
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The outermost structure of a file.
+
+    Attributes:
+        container: "mp4", "matroska", "riff", or None when the file starts with none of these.
+        declared: bytes that the file says it has; at most ``size`` for a whole file.
+        size: bytes that it has.
+        indexed: False for an MP4 without the box that says where its frames are, which is often written last.
+    """
+
+    container: str | None
+    declared: int
+    size: int
+    indexed: bool = True
+
+    @property
+    def missing(self) -> float:
+        """Share of the declared bytes that are not there, in ``[0, 1)``."""
+        return max(0, self.declared - self.size) / max(self.declared, 1)
+
+
+def read_structure(path: str | Path) -> Structure:
+    """Look at the outermost boxes of a file; reads a few bytes of each."""
+    with Path(path).open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(0)
+        head = file.read(12)
+        if head[4:8] in MP4_BOXES:
+            declared, indexed = _walk_mp4(file, size)
+            return Structure("mp4", declared, size, indexed)
+        if head[:4] == EBML_HEADER:
+            return Structure("matroska", _matroska_end(file, size), size)
+        if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
+            length = int.from_bytes(head[4:8], "little")
+            return Structure("riff", size if length == UNKNOWN_RIFF_LENGTH else 8 + length, size)
+        return Structure(None, size, size)
+
+
+def _walk_mp4(file: BinaryIO, size: int) -> tuple[int, bool]:
+    """Follow the boxes ``[length, name, ...]``: the end of the last one, and whether one of them is the index."""
+    position, indexed = 0, False
+    for _ in range(MAX_BOXES):
+        file.seek(position)
+        head = file.read(16)
+        if len(head) < 8:
+            break
+        indexed |= head[4:8] == b"moov"
+        length = int.from_bytes(head[:4], "big")
+        if length == 1 and len(head) == 16:
+            length = struct.unpack(">Q", head[8:])[0]
+        if length == 0:  # "until the end of the file"
+            return size, indexed
+        if length < 8 or not head[4:8].isascii():
+            return size, indexed  # junk after the last box
+        position += length
+        if position >= size:
+            break
+    return position, indexed
+
+
+def _matroska_end(file: BinaryIO, size: int) -> int:
+    """The end of the segment, which holds everything but the header; ``size`` when it is written as unknown."""
+    file.seek(len(EBML_HEADER))
+    header_length = _matroska_length(file)
+    if header_length is None or header_length > size:
+        return size
+    file.seek(header_length, 1)
+    if file.read(4) != MATROSKA_SEGMENT:
+        return size
+    length = _matroska_length(file)
+    return size if length is None else file.tell() + length
+
+
+def _matroska_length(file: BinaryIO) -> int | None:
+    """Read a length whose leading zero bits say how many bytes it takes; None when it is written as unknown."""
+    first = file.read(1)
+    if not first or not first[0]:
+        return None
+    width = 9 - first[0].bit_length()
+    value = int.from_bytes(bytes([first[0] & (0xFF >> width)]) + file.read(width - 1), "big")
+    return None if value == (1 << 7 * width) - 1 else value
+
+
+# Containers of moving pictures. A list of what may be opened, not of what may not: FFmpeg also takes play lists and
+# scripts, which name other files and addresses, and pictures.
+CONTAINERS = (
+    "3g2,3gp,asf,avi,av1,dv,f4v,flv,gif,h263,h264,hevc,ivf,live_flv,m4v,matroska,mj2,mov,mp4,mpeg,mpegts,"
+    "mpegvideo,mxf,nsv,nut,obu,ogg,rm,vc1,webm,wtv,yuv4mpegpipe,aac,flac,mp3,wav"
+)
+LOST_TAIL = 0.01  # a file that lacks less of its bytes than this still plays to the end
+
+
+# What matters comes back as an error, so FFmpeg's messages go nowhere. Any level but None also makes decoder threads
+# wait for Python's lock to log, which the thread that waits for them to stop may hold: a deadlock.
+av.logging.set_level(None)
+
+
+@dataclass
+class Source:
+    """An open video file.
+
+    Attributes:
+        path: the file, as it was given.
+        container: the open container.
+        stream: its video stream; every other stream is discarded.
+        deadline: when reading has to be over.
+        limits: bounds that hold for the file.
+    """
+
+    path: str
+    container: InputContainer
+    stream: VideoStream
+    deadline: Deadline
+    limits: Limits
+
+    def packets(self) -> Iterator[Packet]:
+        """Packets of the video from the current position on, and an empty one at the end to flush the decoder."""
+        for packet in self.container.demux(self.stream):
+            self.deadline.check()
+            yield packet
+
+
+@contextmanager
+def open_source(path: str | PathLike[str], limits: Limits, deadline: Deadline | None = None) -> Iterator[Source]:
+    """Open a video file for reading.
+
+    Raises:
+        VideoError: the type says why the file cannot be read.
+    """
+    name = os.fspath(path)
+    deadline = deadline or Deadline(name, limits.seconds)
+    _check_file(name, limits)
+    try:
+        container = av.open(
+            f"file:{Path(name).absolute()}",  # the prefix, so that no part of a name is taken for a protocol
+            mode="r",
+            options={"max_pixels": str(limits.pixels)},
+            container_options={"protocol_whitelist": "file", "format_whitelist": CONTAINERS},
+            metadata_errors="ignore",
+            timeout=deadline.left,
+        )
+    except av.ExitError as error:  # FFmpeg gave up because the time was over
+        raise deadline.passed() from error
+    except (av.FFmpegError, OSError, ValueError) as error:
+        raise _why_not_opened(name, error) from error
+    with container:
+        stream = _video_stream(name, container)
+        _check_whole(name)
+        _check_stream(name, stream, limits)
+        yield Source(name, container, stream, deadline, limits)
+
+
+def _check_file(name: str, limits: Limits) -> None:
+    try:
+        status = Path(name).stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MissingFile(name, "there is no such file") from error
+    except (OSError, ValueError) as error:
+        raise UnreadableVideo(name, f"the file cannot be opened ({error})") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise NotAVideo(name, "this is a folder")
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device could wait for ever
+        raise NotAVideo(name, "this is not a regular file")
+    if status.st_size == 0:
+        raise NotAVideo(name, "the file is empty")
+    if status.st_size > limits.bytes:
+        raise TooLarge(name, f"{status.st_size:,} bytes, the limit is Limits(bytes={limits.bytes})")
+    if not os.access(name, os.R_OK):
+        raise UnreadableVideo(name, "no permission to read the file")
+
+
+def _check_whole(name: str) -> None:
+    missing = read_structure(name).missing
+    if missing > LOST_TAIL:
+        raise TruncatedVideo(name, f"{missing:.0%} of the file is missing at its end")
+
+
+def _why_not_opened(name: str, error: Exception) -> VideoError:
+    structure = read_structure(name)
+    if structure.container is None:
+        return NotAVideo(name, "this is not a video")
+    if not structure.indexed:
+        return TruncatedVideo(name, "the end of the file, which says where its frames are, is missing")
+    _check_whole(name)
+    return UnreadableVideo(name, f"the container is damaged ({_short(error)})")
+
+
+def _video_stream(name: str, container: InputContainer) -> VideoStream:
+    """The video stream that FFmpeg thinks best; cover pictures of songs do not count."""
+    real = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+    if not real:
+        kinds = {"a cover picture" if stream.type == "video" else stream.type for stream in container.streams}
+        raise NoVideoStream(name, f"the file has no video, only {', '.join(sorted(kinds)) or 'an empty container'}")
+    best = container.streams.best("video")
+    chosen = next((stream for stream in real if best is not None and stream.index == best.index), real[0])
+    for stream in container.streams:
+        if stream.index != chosen.index:
+            stream.discard = Discard.all  # the demuxer need not even read them
+    return chosen
+
+
+def _check_stream(name: str, stream: VideoStream, limits: Limits) -> None:
+    if "enc_key_id" in stream.metadata:  # how FFmpeg marks an encrypted Matroska track
+        raise EncryptedVideo(name, "the video track is encrypted")
+    context = stream.codec_context
+    if context is None:
+        raise UnsupportedCodec(name, "no decoder knows the codec of the video track")
+    if context.width * context.height > limits.pixels:
+        raise TooLarge(name, f"{context.width} x {context.height}, the limit is Limits(pixels={limits.pixels})")
+    context.options = {"max_pixels": str(limits.pixels)}  # the size can change in the middle of a stream
+    context.thread_type = "AUTO"
+    context.thread_count = torch.get_num_threads()  # 1 in a data loader's worker, all cores elsewhere
+
+
+def _short(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

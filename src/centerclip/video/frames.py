@@ -1,0 +1,133 @@
+"""A decoded frame as it is meant to be seen: upright, with square pixels, RGB, at the wanted size."""
+
+import struct
+from fractions import Fraction
+from typing import Any
+
+import av
+import numpy as np
+import torch
+from av.video.frame import VideoFrame
+from av.video.reformatter import Interpolation, VideoReformatter
+from torch import Tensor
+
+from .container import Limits
+from .errors import TooLarge, UnreadableVideo
+
+WIDEST_PIXEL = 16  # a stranger pixel shape than 16:1 is a broken header, not a picture
+
+
+class Orientation:
+    """One of the eight ways to turn and mirror a picture, from the display matrix that a camera writes.
+
+    Attributes:
+        transpose: rows become columns, before mirroring.
+        mirror_rows: the picture is upside down.
+        mirror_columns: left and right are swapped.
+    """
+
+    def __init__(self, matrix: bytes | None) -> None:
+        # x' = a x + c y, y' = b x + d y, as 16.16 fixed point; the rest of the matrix moves and scales
+        a, b, c, d = (1, 0, 0, 1) if matrix is None else struct.unpack("=2i4x2i", matrix[:20])
+        self.transpose = abs(b) + abs(c) > abs(a) + abs(d)
+        self.mirror_columns = (c if self.transpose else a) < 0
+        self.mirror_rows = (b if self.transpose else d) < 0
+
+    @property
+    def degrees(self) -> int:
+        """Clockwise turn that shows the picture upright: 0, 90, 180 or 270."""
+        if self.transpose:
+            return 270 if self.mirror_rows else 90
+        return 180 if self.mirror_rows else 0
+
+    def apply(self, pixels: np.ndarray) -> np.ndarray:
+        """Turn ``[H, W, 3]``."""
+        if self.transpose:
+            pixels = pixels.transpose(1, 0, 2)
+        return pixels[:: -1 if self.mirror_rows else 1, :: -1 if self.mirror_columns else 1]
+
+
+def frame_orientation(frame: VideoFrame) -> Orientation:
+    """How a decoded frame has to be turned."""
+    # Side data and its frame refer to each other, which keeps the frame in memory until the garbage collector comes;
+    # better that it keeps a tiny copy.
+    tiny = frame.reformat(16, 16, "gray", threads=1)
+    matrix: Any = tiny.side_data.get("DISPLAYMATRIX")
+    return Orientation(None if matrix is None else bytes(matrix))
+
+
+def shown_size(
+    width: int, height: int, pixel_aspect: Fraction | None, short_side: int | None = None
+) -> tuple[int, int]:
+    """Width and height, before turning, of a picture with square pixels and the wanted short side."""
+    if pixel_aspect and Fraction(1, WIDEST_PIXEL) <= pixel_aspect <= WIDEST_PIXEL:
+        shown = width * pixel_aspect
+    else:
+        shown = Fraction(width)
+    if short_side is None:
+        return max(1, round(shown)), height
+    scale = short_side / min(shown, Fraction(height))
+    return max(1, round(shown * scale)), max(1, round(height * scale))
+
+
+class Album:
+    """Converts the chosen frames of one video into one tensor; the first one decides the size and the turn of all.
+
+    Args:
+        path: the file, for errors.
+        count: frames that will be added.
+        pixel_aspect: width of a pixel over its height; None for square.
+        short_side: short side of the result; None keeps the size at which the video is shown.
+        limits: bounds on the pixels of a frame and the memory of all.
+    """
+
+    def __init__(
+        self, path: str, count: int, pixel_aspect: Fraction | None, short_side: int | None, limits: Limits
+    ) -> None:
+        self.path, self.count, self.limits = path, count, limits
+        self.pixel_aspect, self.short_side = pixel_aspect, short_side
+        self.rgb: Tensor | None = None  # [count, H, W, 3]
+        self.added: set[int] = set()
+        self._orientation = Orientation(None)
+        self._reformatter = VideoReformatter()
+
+    def add(self, place: int, frame: VideoFrame) -> None:
+        """Convert a frame and keep it at a place in ``[0, count)``."""
+        try:
+            self._add(place, frame)
+        except (av.FFmpegError, ValueError) as error:
+            raise UnreadableVideo(self.path, f"frames of the format {frame.format.name} cannot be shown") from error
+
+    def _add(self, place: int, frame: VideoFrame) -> None:
+        if self.rgb is None:
+            self._orientation = frame_orientation(frame)
+            width, height = shown_size(frame.width, frame.height, self.pixel_aspect, self.short_side)
+            if self._orientation.transpose:
+                width, height = height, width
+            self.rgb = self._empty(width, height)
+        height, width = self.rgb.shape[1:3]
+        if self._orientation.transpose:
+            width, height = height, width
+        small = self._reformatter.reformat(
+            frame, width, height, "rgb24", interpolation=Interpolation.BICUBIC, threads=1
+        )
+        # NumPy's copy, because torch would wake threads for it, which wait for those of the decoder
+        self.rgb.numpy()[place] = self._orientation.apply(small.to_ndarray())
+        self.added.add(place)
+
+    def _empty(self, width: int, height: int) -> Tensor:
+        if width * height > self.limits.pixels:
+            raise TooLarge(self.path, f"{width} x {height} as shown, the limit is Limits(pixels={self.limits.pixels})")
+        needed = self.count * width * height * 3
+        if needed > self.limits.memory:
+            raise TooLarge(
+                self.path,
+                f"{self.count} frames of {width} x {height} take {needed:,} bytes, the limit is "
+                f"Limits(memory={self.limits.memory}); short_side makes them smaller",
+            )
+        return torch.empty(self.count, height, width, 3, dtype=torch.uint8)
+
+
+def pixel_aspect_of(stream: av.VideoStream) -> Fraction | None:
+    """Width of a pixel over its height, from the container or else the codec; None when neither says."""
+    return stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio or None

@@ -1,0 +1,94 @@
+"""A small collection, and a server over it."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+from PIL import Image
+
+from centerclip import VideoIndex
+from centerclip.server import ServeSettings
+from centerclip.server.run import bind, make_server
+from tests.search.collection import clip, picture, save_model, scenes
+from tests.video.clips import make_clip
+
+SCENES = [11, 55, 11]  # pictures that "three scenes" shows, each for SCENE seconds
+SCENE = 12.0
+PADDING = 8_000_000
+
+
+@dataclass(frozen=True)
+class Site:
+    """A server that runs, and what it serves."""
+
+    address: str
+    index: VideoIndex
+    folder: Path
+    settings: ServeSettings
+
+    def client(self, **options: object) -> httpx.Client:
+        return httpx.Client(base_url=self.address, timeout=60, **options)  # type: ignore[arg-type]
+
+
+def make_collection(folder: Path) -> Path:
+    """Clips that differ, one in a codec that no browser plays, one twice, one that is no video."""
+    pad(scenes(folder / "trips" / "three scenes.mp4", SCENES, SCENE), PADDING)
+    for number in range(1, 6):
+        clip(folder / "trips" / "sea" / f"clip {number}.mp4", number)
+    (folder / "old").mkdir()
+    make_clip(folder / "old" / "old.avi", codec="mpeg4", frames=200, rate=5, picture=picture(20))
+    (folder / "old" / "copy of 1.mp4").write_bytes((folder / "trips" / "sea" / "clip 1.mp4").read_bytes())
+    (folder / "old" / "broken.mp4").write_bytes(b"not a video at all" * 100)
+    return folder
+
+
+def pad(path: Path, count: int) -> Path:
+    """Put bytes that mean nothing before a film's table of contents: a player has to jump over them."""
+    content = path.read_bytes()
+    place = content.rindex(b"moov") - 4
+    filling = (count + 8).to_bytes(4, "big") + b"free" + bytes(count)
+    path.write_bytes(content[:place] + filling + content[place:])
+    return path
+
+
+def make_index(base: Path) -> VideoIndex:
+    folder = make_collection(base / "Videos")
+    index = VideoIndex(base / "index", model=save_model(base / "model"))
+    index.add(folder)
+    return VideoIndex(base / "index")
+
+
+def save_picture(path: Path, number: int) -> Path:
+    Image.fromarray(picture(number)).save(path)
+    return path
+
+
+@contextmanager
+def serving(index: VideoIndex, settings: ServeSettings) -> Iterator[str]:
+    """A server on a free port of this machine; yields its address."""
+    listening = bind("127.0.0.1", 0, others=False)
+    server = make_server(index, settings)
+    thread = threading.Thread(target=server.run, args=[[listening]], daemon=True)
+    thread.start()
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    deadline = time.monotonic() + 60
+    while not server.started:
+        assert time.monotonic() < deadline, "the server did not start"
+        time.sleep(0.02)
+    try:
+        yield address
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive(), "the server did not stop"
+
+
+@contextmanager
+def site(base: Path, index: VideoIndex, **changes: object) -> Iterator[Site]:
+    settings = replace(ServeSettings(cache=base / "cache"), **changes)  # type: ignore[arg-type]
+    with serving(index, settings) as address:
+        yield Site(address, index, base / "Videos", settings)

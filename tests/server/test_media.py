@@ -1,0 +1,207 @@
+"""Frames and files: the right bytes, only of files that are as they were indexed."""
+
+import io
+import os
+import shutil
+import time
+from pathlib import Path
+
+import av
+import httpx
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from centerclip import VideoIndex
+from centerclip.server.media import DiskCache
+from centerclip.video.cut import codec_of, convert
+from tests.search.collection import picture
+from tests.server.site import SCENE, SCENES, Site, site
+from tests.server.test_search_api import problem
+from tests.video.clips import decoded, make_clip
+
+
+def path_of(index: VideoIndex, video_id: str) -> Path:
+    return Path(index.files(video_id)[0].path)
+
+
+def test_a_frame_is_the_one_at_its_time(client: httpx.Client, ids: dict[str, str]):
+    for number, scene in enumerate(SCENES):
+        answer = client.get(f"/api/videos/{ids['three scenes']}/frames/{number * SCENE + 6}.jpg?width=160")
+        assert answer.headers["content-type"] == "image/jpeg"
+        assert "immutable" in answer.headers["cache-control"]
+        got = np.asarray(Image.open(io.BytesIO(answer.content)).resize((64, 48)), float)
+        distances = {other: np.abs(got - picture(other)).mean() for other in SCENES}
+        assert min(distances, key=distances.__getitem__) == scene
+
+
+def test_frames_that_are_not_there(client: httpx.Client, ids: dict[str, str]):
+    some = ids["three scenes"]
+    assert problem(client.get(f"/api/videos/{some}/frames/99999.jpg")) == "not-found"
+    assert problem(client.get(f"/api/videos/{some}/frames/nan.jpg")) == "bad-query"
+    assert problem(client.get(f"/api/videos/{some}/frames/-1.jpg")) == "bad-query"
+    assert problem(client.get(f"/api/videos/{some}/frames/1.jpg?width=100000")) == "bad-query"
+    assert problem(client.get(f"/api/videos/{'0' * 32}/frames/1.jpg")) == "unknown-video"
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(first=st.integers(0, 2500), last=st.one_of(st.none(), st.integers(0, 3000)), suffix=st.booleans())
+def test_a_range_is_that_part_of_the_file(
+    client: httpx.Client, index: VideoIndex, ids: dict[str, str], first: int, last: int | None, suffix: bool
+):
+    content = path_of(index, ids["clip 3"]).read_bytes()
+    asked = f"bytes=-{first}" if suffix else f"bytes={first}-{'' if last is None else last}"
+    answer = client.get(f"/api/videos/{ids['clip 3']}/stream", headers={"range": asked})
+    if suffix:
+        expected = content[-first:] if first else None
+    elif last is not None and last < first:
+        expected = content  # no range at all: passed over
+        assert answer.status_code == 200
+    else:
+        expected = content[first : None if last is None else last + 1] or None
+    if expected is None:
+        assert problem(answer) == "bad-range"
+        assert answer.headers["content-range"] == f"bytes */{len(content)}"
+    else:
+        assert answer.content == expected
+        assert answer.status_code in (200, 206)
+
+
+def test_what_players_ask_beside(client: httpx.Client, index: VideoIndex, ids: dict[str, str]):
+    place, size = f"/api/videos/{ids['clip 2']}/stream", path_of(index, ids["clip 2"]).stat().st_size
+    whole = client.get(place)
+    assert (whole.status_code, len(whole.content), whole.headers["accept-ranges"]) == (200, size, "bytes")
+    assert whole.headers["content-type"] == "video/mp4"
+    head = client.head(place)
+    assert (head.headers["content-length"], head.content) == (str(size), b"")
+    etag = whole.headers["etag"]
+    assert client.get(place, headers={"if-none-match": etag}).status_code == 304
+    part = {"range": "bytes=0-9"}
+    assert client.get(place, headers=part | {"if-range": etag}).status_code == 206
+    assert client.get(place, headers=part | {"if-range": '"other"'}).status_code == 200
+    several = client.get(place, headers={"range": "bytes=0-1,5-6"})
+    assert (several.status_code, len(several.content)) == (200, size)
+
+
+def test_old_codecs_come_in_pieces_that_browsers_play(client: httpx.Client, ids: dict[str, str], tmp_path: Path):
+    detail = client.get(f"/api/videos/{ids['old']}").json()
+    assert (detail["codec"], detail["playable"], detail["file"]) == ("mpeg4", False, "there")
+    place = f"/api/videos/{ids['old']}/stream"
+    for number, seconds in ((0, 30), (1, 10)):
+        answer = client.get(place, params={"as": "mp4", "piece": number})
+        assert answer.headers["content-type"] == "video/mp4"
+        piece = tmp_path / f"{number}.mp4"
+        piece.write_bytes(answer.content)
+        assert codec_of(piece) == ("h264", True)
+        assert len(decoded(piece)) == seconds * 5
+    assert client.get(place, params={"as": "mp4"}, headers={"range": "bytes=0-9"}).status_code == 206
+    assert problem(client.get(place, params={"as": "mp4", "piece": 2})) == "not-found"
+    assert client.get(f"/api/videos/{ids['clip 2']}").json()["playable"] is True
+
+
+def test_pieces_keep_the_sound_and_turn_the_picture(tmp_path: Path):
+    source = tmp_path / "turned.mov"
+    with av.open(str(source), "w") as container:
+        video, sound = container.add_stream("mpeg4", rate=10), container.add_stream("pcm_s16le", rate=8000)
+        video.width, video.height, video.pix_fmt = 64, 48, "yuv420p"
+        video.set_display_matrix([0, 1 << 16, 0, -(1 << 16), 0, 0, 0, 0, 1 << 30])
+        for number in range(20):
+            container.mux(video.encode(av.VideoFrame.from_ndarray(picture(1), format="rgb24")))
+            tone = (9000 * np.sin(np.arange(800) * 0.3)).astype(np.int16)[None]
+            frame = av.AudioFrame.from_ndarray(tone, format="s16", layout="mono")
+            frame.sample_rate, frame.pts = 8000, 800 * number
+            container.mux(sound.encode(frame))
+        for stream in (video, sound):
+            container.mux(stream.encode(None))
+    convert(source, tmp_path / "out.mp4", 0.5, 1.0)
+    with av.open(str(tmp_path / "out.mp4")) as made:
+        kinds = {stream.type: stream.codec_context.name for stream in made.streams}
+        shape = (made.streams.video[0].width, made.streams.video[0].height)
+        heard = sum(frame.samples for frame in made.decode(audio=0))
+    assert kinds == {"video": "h264", "audio": "aac"}
+    assert shape == (48, 64)
+    assert 0.8 < heard / 48_000 < 1.3
+
+
+def test_files_that_changed_are_not_given_away(base: Path, tmp_path: Path):
+    """A path that leads elsewhere by now (another file, a link) is no longer what was indexed."""
+    secret = tmp_path / "secret.mp4"
+    secret.write_bytes(b"secret" * 1000)
+    from tests.search.collection import clip
+
+    folder = tmp_path / "Videos"
+    files = [clip(folder / f"{name}.mp4", number) for number, name in enumerate(["gone", "link", "other"], 1)]
+    index = VideoIndex(tmp_path / "index", model=base / "model")
+    index.add(folder)
+    ids = {entry.title: entry.video_id for entry in index.videos()}
+    gone, link, other = files
+    gone.unlink()
+    link.unlink()
+    link.symlink_to(secret)
+    other.write_bytes(secret.read_bytes())
+    with site(tmp_path, index) as made, made.client() as client:
+        for title, kind, state in (
+            ("gone", "file-missing", "missing"),
+            ("link", "file-changed", "changed"),
+            ("other", "file-changed", "changed"),
+        ):
+            for rest in ("stream", "stream?as=mp4", "frames/1.0.jpg"):
+                answer = client.get(f"/api/videos/{ids[title]}/{rest}")
+                assert problem(answer) == kind
+                assert "secret" not in answer.text
+            assert client.get(f"/api/videos/{ids[title]}").json()["file"] == state
+        link.unlink()
+        os.mkfifo(link)  # reading it would wait for ever
+        assert problem(client.get(f"/api/videos/{ids['link']}/stream")) == "file-changed"
+
+
+def test_the_cache_stays_within_its_bound(tmp_path: Path):
+    cache = DiskCache(tmp_path / "cache", 10_000)
+    made = []
+
+    def make(name: str) -> Path:
+        def write(path: Path) -> None:
+            made.append(name)
+            path.write_bytes(bytes(1000))
+
+        return cache.get_or_make(name, write)
+
+    for number in range(9):
+        old = make(f"{number}.jpg")
+        os.utime(old, (time.time() - 1000 + number,) * 2)
+    cache.get("0.jpg")  # used now
+    for number in range(10, 13):
+        make(f"{number}.jpg")
+    left = {path.name for path in (tmp_path / "cache").iterdir()}
+    assert sum(path.stat().st_size for path in (tmp_path / "cache").iterdir()) <= 10_000
+    assert {"0.jpg", "12.jpg"} <= left
+    assert "1.jpg" not in left
+    before = len(made)
+    make("12.jpg")
+    assert len(made) == before
+
+    def fail(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        cache.get_or_make("half.jpg", fail)
+    assert not [path for path in (tmp_path / "cache").iterdir() if "half" in path.name or "part" in path.name]
+    shutil.rmtree(tmp_path / "cache")  # somebody tidies up
+    assert make("12.jpg").exists()
+
+
+def test_two_servers_on_one_index(base: Path, running: Site, index: VideoIndex, ids: dict[str, str]):
+    with site(base, VideoIndex(index.folder)) as second, second.client() as there, running.client() as here:
+        place = f"/api/videos/{ids['three scenes']}/frames/3.0.jpg"
+        assert there.get(place).content == here.get(place).content
+        hits = [client.get("/api/search?q=a+dog").json()["hits"] for client in (here, there)]
+        assert hits[0] == hits[1]
+
+
+def test_make_clip_of_a_playable_codec_is_told(tmp_path: Path):
+    assert codec_of(make_clip(tmp_path / "a.mp4")) == ("h264", True)
+    assert codec_of(make_clip(tmp_path / "b.webm", codec="libvpx")) == ("vp8", True)
+    assert codec_of(make_clip(tmp_path / "c.mkv")) == ("h264", False)

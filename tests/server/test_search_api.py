@@ -1,0 +1,242 @@
+"""Search over HTTP finds what the index finds, and says what is wrong with a request."""
+
+import io
+import struct
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from centerclip import VideoIndex
+from centerclip.server.metrics import Metrics
+from tests.search.collection import clip, picture
+from tests.server.site import SCENE, SCENES, Site, save_picture
+
+
+def problem(answer: httpx.Response) -> str:
+    """The kind of a problem, after a look at its form."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    told = answer.json()
+    assert told["status"] == answer.status_code
+    assert told["title"]
+    assert told["detail"]
+    return told["type"].removeprefix("urn:centerclip:problem:")
+
+
+def upload(client: httpx.Client, content: bytes, name: str = "x.png", **form: str) -> httpx.Response:
+    return client.post("/api/search", files={"file": (name, content)}, data=form)
+
+
+def test_a_sentence_finds_what_the_index_finds(client: httpx.Client, index: VideoIndex):
+    answer = client.get("/api/search", params={"q": "a dog", "top": 5}).json()
+    hits = index.search("a dog", top=5)
+    assert [hit["video_id"] for hit in answer["hits"]] == [hit.video_id for hit in hits]
+    assert [hit["score"] for hit in answer["hits"]] == pytest.approx([hit.score for hit in hits], abs=2e-3)
+    assert answer["convincing"] == (answer["confidence"] >= 0.6) or len(answer["hits"]) < 5
+
+
+def test_both_names_of_the_api_answer_alike(client: httpx.Client):
+    newest, first = (client.get(f"/api{version}/search", params={"q": "sea"}).json() for version in ("", "/v1"))
+    assert newest["hits"] == first["hits"]
+
+
+def test_no_answer_shows_a_path_of_this_machine(client: httpx.Client, running: Site, ids: dict[str, str]):
+    some = ids["three scenes"]
+    for place in ("search?q=a", "videos", f"videos/{some}", f"videos/{some}/similar", "status", "folders", "metrics"):
+        answer = client.get(f"/api/{place}")
+        assert answer.status_code == 200
+        assert str(running.folder.parent) not in answer.text
+
+
+def test_filters(client: httpx.Client, ids: dict[str, str]):
+    def found(**params: object) -> set[str]:
+        hits = client.get("/api/search", params={"q": "a", "all": True, **params}).json()["hits"]
+        return {hit["title"] for hit in hits}
+
+    folders = {folder["name"]: folder for folder in client.get("/api/folders").json()["folders"]}
+    assert {name: folder["videos"] for name, folder in folders.items()} == {
+        "Videos": 8, "Videos/old": 2, "Videos/trips": 6, "Videos/trips/sea": 5,
+    }  # fmt: skip
+    assert found(folder=folders["Videos/trips/sea"]["id"]) == {f"clip {n}" for n in range(1, 6)}
+    assert found(name="three*") == {"three scenes"}
+    assert found(min_duration=35) == {"three scenes", "old"}
+    assert found(max_duration=3, name="clip 2") == {"clip 2"}
+    assert found(before="2001") == set()
+    assert problem(client.get("/api/search?q=a&folder=0000000000000000")) == "unknown-folder"
+
+
+def test_moments_rank_parts_of_a_video(client: httpx.Client, tmp_path: Path):
+    """The first scene is shown again at the end."""
+    file = {"file": save_picture(tmp_path / "x.png", SCENES[0]).read_bytes()}
+    hits = client.post("/api/search", files=file, params={"moments": True, "top": 2}).json()["hits"]
+    assert {hit["title"] for hit in hits} == {"three scenes"}
+    assert sorted(round(hit["start"] / SCENE) for hit in hits) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ("", "bad-query"),
+        ("q=%20", "bad-query"),
+        ("q=a&top=0", "bad-query"),
+        ("q=a&top=many", "bad-query"),
+        ("q=a&after=yesterday", "bad-query"),
+        ("q=a&min_duration=nan", "bad-query"),
+        ("q=" + "a" * 1001, "bad-query"),
+        ("query=../../etc/passwd", "bad-query"),
+        ("query=" + "0" * 24, "unknown-query"),
+    ],
+)
+def test_what_is_wrong_is_said(client: httpx.Client, query: str, kind: str):
+    assert problem(client.get(f"/api/search?{query}")) == kind
+
+
+def test_a_picture_finds_its_scene(client: httpx.Client, tmp_path: Path):
+    content = save_picture(tmp_path / "second scene.png", SCENES[1]).read_bytes()
+    answer = upload(client, content).json()
+    best = answer["hits"][0]
+    assert best["title"] == "three scenes"
+    assert SCENE - 3.1 < best["start"] < SCENE + 3.1
+    again = client.get("/api/search", params={"query": answer["query"], "name": "clip*"}).json()
+    assert again["hits"]
+    assert "three scenes" not in {hit["title"] for hit in again["hits"]}
+    spans = client.get(f"/api/videos/{best['video_id']}", params={"query": answer["query"]}).json()["spans"]
+    top = max(spans, key=lambda span: span["score"])
+    assert SCENE - 0.1 <= top["start"] <= 2 * SCENE
+
+
+def test_a_clip_finds_itself_and_words_count_too(client: httpx.Client, tmp_path: Path):
+    content = clip(tmp_path / "x.mp4", 4).read_bytes()
+    plain, mixed = upload(client, content).json(), upload(client, content, q="a dog at night").json()
+    assert plain["hits"][0]["title"] == "clip 4"
+    assert plain["query"] != mixed["query"]
+
+
+def test_more_like_this_leaves_out_the_video_itself(client: httpx.Client, ids: dict[str, str]):
+    for start in ("", "?start=13"):
+        hits = client.get(f"/api/videos/{ids['three scenes']}/similar{start}").json()["hits"]
+        assert hits
+        assert ids["three scenes"] not in {hit["video_id"] for hit in hits}
+
+
+def png(width: int, height: int) -> bytes:
+    """The head of a picture that says it is large."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(100)))
+
+
+def jpeg() -> bytes:
+    target = io.BytesIO()
+    Image.fromarray(picture(3)).save(target, "JPEG")
+    return target.getvalue()
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(x) run\n"
+PLAYLIST = b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"", "wrong-type"),
+        (b"hello", "wrong-type"),
+        (EPS, "wrong-type"),
+        (PLAYLIST, "wrong-type"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "wrong-type"),
+        (jpeg()[:200], "wrong-type"),
+        (png(60_000, 60_000), "too-large"),
+        (png(1500, 1000), "too-large"),
+        (png(500, 1000), "wrong-type"),
+        (b"\x00" * 3_000_000, "too-large"),
+    ],
+)
+def test_uploads_that_are_refused(client: httpx.Client, content: bytes, kind: str):
+    assert problem(upload(client, content, "holiday.jpg")) == kind
+
+
+def test_a_clip_that_is_too_long_is_refused(client: httpx.Client, tmp_path: Path):
+    content = clip(tmp_path / "x.mp4", 4, seconds=90, rate=1).read_bytes()
+    answer = upload(client, content)
+    assert problem(answer) == "too-large"
+    assert "60 seconds" in answer.json()["detail"]
+
+
+def test_forms_that_are_no_upload(client: httpx.Client):
+    assert problem(client.post("/api/search", data={"q": "words"})) == "bad-query"
+    assert (
+        problem(client.post("/api/search", content=b"{}", headers={"content-type": "application/json"})) == "bad-query"
+    )
+    broken = {"content-type": "multipart/form-data; boundary=x"}
+    assert problem(client.post("/api/search", content=b"--x\r\nno", headers=broken)) in ("bad-request", "bad-query")
+    named = {"file": ("../../evil.png", jpeg(), "image/png")}
+    assert client.post("/api/search", files=named).status_code == 200
+
+
+def test_sentences_of_many_clients_are_encoded_together(running: Site):
+    import asyncio
+
+    from centerclip.server.workers import SentenceEncoder
+
+    sizes, metrics = [], Metrics()
+
+    def encode(sentences: list[str]) -> np.ndarray:
+        import time
+
+        sizes.append(len(sentences))
+        time.sleep(0.02)
+        if "bad" in sentences:
+            raise ValueError("bad")
+        return np.array([[len(sentence), 1] for sentence in sentences], np.float32)
+
+    async def ask() -> list[object]:
+        encoder = SentenceEncoder(encode, lambda: 0, metrics)
+        asked = ["x" * n for n in range(1, 20)] + ["bad", "x"]
+        answers = await asyncio.gather(*map(encoder.vector, asked), return_exceptions=True)
+        before = len(sizes)
+        await encoder.vector("xx")
+        assert len(sizes) == before, "a sentence is remembered"
+        encoder.close()
+        return list(answers)
+
+    answers = asyncio.run(ask())
+    assert [int(vector[0]) for vector in answers[:19]] == list(range(1, 20))
+    assert isinstance(answers[19], ValueError), "who sends nonsense is told, the others are served"
+    assert max(sizes) == 20
+    with running.client() as client, ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda n: client.get(f"/api/search?q=number+{n}").status_code, range(24)))
+    assert found == [200] * 24
+
+
+def test_figures_for_prometheus(client: httpx.Client):
+    client.get("/api/search?q=a")
+    text = client.get("/metrics").text
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(len(line.rsplit(" ", 1)) == 2 and float(line.rsplit(" ", 1)[1]) >= 0 for line in lines)
+    assert 'centerclip_requests_total{method="GET",route="search",status="200"}' in text
+    assert "centerclip_index_videos 7" in text
+    assert client.get("/healthz").json() == {"status": "ok"}
+
+
+def test_status_counts_what_is_there(client: httpx.Client):
+    status = client.get("/api/status").json()
+    assert (status["videos"], status["unreadable"]) == (7, 1)
+    assert status["failures"][0]["place"] == "Videos/old/broken.mp4"
+    assert status["can_add_folders"] is False
+
+
+def test_videos_come_in_pages(client: httpx.Client):
+    first = client.get("/api/videos?limit=3").json()
+    rest = client.get("/api/videos?limit=10&offset=3").json()
+    titles = [video["title"] for video in first["videos"] + rest["videos"]]
+    assert (first["total"], len(titles), len(set(titles))) == (7, 7, 7)
+    longest = client.get("/api/videos?sort=duration&limit=1").json()["videos"][0]
+    assert longest["title"] == "old"
+    assert client.get("/api/videos?name=SCENES").json()["total"] == 1

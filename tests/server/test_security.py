@@ -1,0 +1,209 @@
+"""Strangers, other sites' pages, slow clients and strange paths get nothing, and nobody else waits for them."""
+
+import http.client
+import socket
+import threading
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from centerclip import VideoIndex
+from tests.server.site import Site, site
+from tests.server.test_search_api import problem
+
+TOKEN = "correct horse battery"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/videos/..%2f..%2fetc%2fpasswd/stream",
+        "/api/videos/../../etc/passwd/stream",
+        "/api/videos/%2e%2e/stream",
+        "/static/../app.py",
+        "/static/..%2fapp.py",
+        "/static/%2e%2e/%2e%2e/errors.py",
+        "/static//etc/passwd",
+        "/static/",
+        "/static",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "//etc/passwd",
+        "/index.html/..",
+        "/api/v1/videos/" + "0" * 31 + "g/stream",
+        "/api/v2/search",
+    ],
+)
+def test_paths_do_not_escape(running: Site, path: str):
+    parts = urlsplit(running.address)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=20)
+    connection.request("GET", path)  # as it is: other clients tidy a path up first
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    assert answer.status in (404, 422)
+    assert b"root:" not in body
+    assert b"import" not in body
+
+
+def test_every_answer_carries_the_headers(client: httpx.Client):
+    for path in ("/", "/static/page.js", "/api/search?q=a", "/api/nothing", "/nothing", "/docs"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert "access-control-allow-origin" not in headers
+        assert "server" not in headers
+
+
+def test_the_page_asks_for_nothing_from_elsewhere(client: httpx.Client):
+    for name in (
+        "",
+        "docs",
+        "static/style.css",
+        "static/page.js",
+        "static/player.js",
+        "static/cards.js",
+        "static/api.js",
+    ):
+        answer = client.get(f"/{name}")
+        assert answer.status_code == 200
+        text = answer.text.replace("http://www.w3.org/2000/svg", "")
+        assert "http://" not in text
+        assert "https://" not in text
+        assert " style=" not in text
+        assert "onclick=" not in text
+
+
+def test_other_names_and_other_sites_are_refused(client: httpx.Client):
+    for host in ("evil.example", "evil.example:8000", "[", "localhost.evil.example", "127.0.0.1.evil.example"):
+        assert problem(client.get("/api/status", headers={"host": host})) == "not-allowed"
+    assert client.get("/api/status", headers={"host": "localhost:1"}).status_code == 200
+    for headers in (
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ):
+        answer = client.post("/api/search", files={"file": b"x"}, headers=headers)
+        assert problem(answer) == "not-allowed"
+    assert "access-control-allow-origin" not in client.options("/api/search", headers={"origin": "http://a.b"}).headers
+
+
+def test_folders_cannot_be_added_without_the_right(client: httpx.Client):
+    assert problem(client.post("/api/folders", json={"path": "/etc"})) == "not-allowed"
+
+
+def test_a_token_opens_everything_and_nothing_opens_without(base: Path, index: VideoIndex, ids: dict[str, str]):
+    with site(base, index, token=TOKEN) as made:
+        private = [
+            "/api/search?q=a",
+            "/api/status",
+            "/metrics",
+            "/api/openapi.json",
+            f"/api/videos/{ids['clip 2']}/stream",
+        ]
+        with made.client() as stranger:
+            for path in private:
+                answer = stranger.get(path)
+                assert problem(answer) == "token-needed"
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+            for wrong in ("", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer \xff"):
+                headers = {"authorization": wrong.encode("latin-1")}
+                assert problem(stranger.get("/api/status", headers=headers)) == "token-needed"
+            assert problem(stranger.get("/api/status", cookies={"centerclip": TOKEN})) == "token-needed"
+            assert problem(stranger.post("/api/login", json={"token": "wrong"})) == "token-needed"
+            assert stranger.get("/").status_code == stranger.get("/healthz").status_code == 200
+            # A token makes the name unimportant: a page that points its name here does not have it.
+            assert stranger.get("/healthz", headers={"host": "nas.local"}).status_code == 200
+        with made.client(headers={"authorization": f"Bearer {TOKEN}"}) as known:
+            assert [known.get(path).status_code for path in private] == [200] * len(private)
+        with made.client() as browser:
+            cookie = browser.post("/api/login", json={"token": TOKEN}).headers["set-cookie"]
+            assert "HttpOnly" in cookie
+            assert "SameSite=strict" in cookie
+            assert TOKEN not in cookie
+            assert [browser.get(path).status_code for path in private] == [200] * len(private)
+
+
+def test_what_goes_wrong_inside_stays_inside(base: Path, index: VideoIndex, monkeypatch: pytest.MonkeyPatch):
+    with site(base, index) as made, made.client() as client:
+
+        def fail(*_: object, **__: object) -> None:
+            raise RuntimeError("the secret of the house")
+
+        monkeypatch.setattr(made.index, "similar", fail)
+        answer = client.get(f"/api/videos/{'0' * 32}/similar")
+        assert problem(answer) == "failed"
+        assert "secret" not in answer.text
+        assert "Traceback" not in answer.text
+        assert client.get("/api/search?q=a").status_code == 200
+
+
+def raw(made: Site, text: bytes) -> socket.socket:
+    parts = urlsplit(made.address)
+    connection = socket.create_connection((parts.hostname, parts.port), timeout=20)
+    connection.sendall(text)
+    return connection
+
+
+def test_slow_clients_hold_up_nobody(running: Site, ids: dict[str, str]):
+    host = b"host: localhost\r\n"
+    slow = [raw(running, b"GET /api/search?q=a HTTP/1.1\r\nhost: loc") for _ in range(20)]  # never ends
+    path = f"/api/videos/{ids['three scenes']}/stream".encode()
+    slow += [raw(running, b"GET " + path + b" HTTP/1.1\r\n" + host + b"\r\n") for _ in range(20)]  # never reads
+    upload = b"POST /api/search HTTP/1.1\r\n" + host + b"content-type: multipart/form-data; boundary=x\r\n"
+    late = raw(running, upload + b"content-length: 5000\r\n\r\n--x\r\n")  # never sends the rest
+    began = time.monotonic()
+    with running.client() as client:
+        for _ in range(3):
+            assert client.get("/api/search?q=nobody+waits").status_code == 200
+    assert time.monotonic() - began < 5
+    assert b" 408 " in late.recv(4096), "an upload that never ends is given up"
+    for connection in [*slow, late]:
+        connection.close()
+
+
+def test_bodies_are_refused_before_they_are_read(running: Site):
+    head = b"POST /api/folders HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    announced = raw(running, head + b"content-length: 999999999\r\n\r\n")
+    assert b" 413 " in announced.recv(4096)
+    announced.close()
+    chunked = raw(running, head + b"transfer-encoding: chunked\r\n\r\n")
+    piece = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    chunked.sendall(piece + piece)
+    assert b" 413 " in chunked.recv(4096)
+    chunked.close()
+
+
+def test_connections_and_requests_have_a_limit(base: Path, index: VideoIndex, monkeypatch: pytest.MonkeyPatch):
+    with site(base, index, connections=8, requests_per_client=2) as made:
+        held = [raw(made, b"GET /api/status HT") for _ in range(8)]
+        ninth = raw(made, b"")
+        assert ninth.recv(10) == b"", "closed at once"
+        for connection in held:
+            connection.close()
+        gate, entered = threading.Event(), threading.Semaphore(0)
+        found = made.index.similar
+
+        def wait(*given: object, **named: object) -> object:
+            entered.release()
+            gate.wait(20)
+            return found(*given, **named)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(made.index, "similar", wait)
+        threads = [threading.Thread(target=lambda: made.client().get(f"/api/videos/{'0' * 32}/similar")) for _ in "12"]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert entered.acquire(timeout=20)
+        with made.client() as client:
+            assert problem(client.get("/healthz")) == "too-many-requests"
+            gate.set()
+            for thread in threads:
+                thread.join()
+            assert client.get("/healthz").status_code == 200

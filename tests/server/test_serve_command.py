@@ -1,0 +1,102 @@
+"""``centerclip serve`` as people start and stop it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from centerclip import VideoIndex
+from centerclip.cli import app
+from centerclip.server.run import PortTaken, bind
+
+SLOW = """
+import sys, time
+from centerclip.search import VideoIndex
+found = VideoIndex.similar
+def slow(*given, **named):
+    print("searching", flush=True)
+    time.sleep(1.5)
+    return found(*given, **named)
+VideoIndex.similar = slow
+from centerclip.cli import main
+main()
+"""
+
+
+@contextmanager
+def started(*options: str, script: str = "from centerclip.cli import main; main()") -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", script, "serve", "--port", "0", "--no-open", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    line = process.stdout.readline()
+    assert line.startswith("CenterCLIP is at http://")
+    address = line.split()[-1]
+    transport = httpx.HTTPTransport(retries=1)
+    with httpx.Client(transport=transport) as client:
+        for _ in range(600):
+            try:
+                client.get(f"{address.partition('#')[0]}healthz", timeout=30)
+                return address
+            except httpx.ConnectError:  # bound, but not listening yet
+                threading.Event().wait(0.05)
+    raise AssertionError("the server did not come up")
+
+
+def test_stopping_finishes_what_runs(base: Path, index: VideoIndex, ids: dict[str, str]):
+    with started("--index", str(index.folder), "--cache", str(base / "cache"), script=SLOW) as process:
+        address = address_of(process)
+        answers: list[httpx.Response] = []
+        ask = threading.Thread(
+            target=lambda: answers.append(httpx.get(f"{address}api/videos/{ids['clip 2']}/similar", timeout=60))
+        )
+        ask.start()
+        assert process.stdout
+        assert process.stdout.readline() == "searching\n"
+        process.send_signal(signal.SIGINT)
+        ask.join(60)
+        assert process.wait(60) == 0
+    assert answers[0].status_code == 200
+    assert answers[0].json()["hits"]
+
+
+def test_other_machines_need_a_token_that_is_printed(base: Path, index: VideoIndex):
+    options = ["--index", str(index.folder), "--cache", str(base / "cache"), "--host", "0.0.0.0"]
+    with started(*options) as process:
+        address, _, token = address_of(process).partition("#token=")
+        assert len(token) >= 20
+        assert httpx.get(f"{address}api/status").status_code == 401
+        known = {"authorization": f"Bearer {token}"}
+        assert httpx.get(f"{address}api/videos", headers=known, timeout=60).json()["total"] == 7
+
+
+def test_a_port_that_is_taken():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(PortTaken, match=f"port {port} .* choose another with --port"):
+            bind("127.0.0.1", port, others=False)
+        with bind("127.0.0.1", port, others=True) as next_one:
+            assert next_one.getsockname()[1] > port
+
+
+def test_wrong_usage(tmp_path: Path):
+    for options in (["--token", "short"], ["--port", "70000"], ["--allow-folders", str(tmp_path / "nowhere")]):
+        assert CliRunner().invoke(app, ["serve", *options]).exit_code == 2
