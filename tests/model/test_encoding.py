@@ -1,5 +1,7 @@
 """The encoder against transformers itself, and against a slow encoder made of obvious parts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -276,3 +278,45 @@ def test_attach_twice_is_refused():
     attach(model.vision_model, "B2-4,9", frames=12)
     with pytest.raises(ModelError, match="already has B2-4,9 attached"):
         attach(model.vision_model, "B2-4,9", frames=12)
+
+
+def test_fingerprint_depends_on_weights_and_pixels_alone():
+    model = tiny.center_clip("none")
+    fingerprint = model.fingerprint()
+    assert len(fingerprint) == 24
+    assert tiny.center_clip("B2-4,9", frames=8).fingerprint() == fingerprint
+    model.backbone.register_buffer("position_ids", torch.arange(9))  # as transformers adds and removes
+    model.preprocess = replace(model.preprocess, short_side=tiny.SIDE, resize="pil")
+    assert model.fingerprint() == fingerprint
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mean": (0.5, 0.5, 0.5)},
+        {"std": (0.5, 0.5, 0.5)},
+        {"filter": "bilinear"},
+        {"crop": False},
+        {"short_side": 40},
+        {"size": 24},
+    ],
+)
+def test_fingerprint_changes_with_what_determines_pixels(change):
+    model = tiny.center_clip()
+    before = model.fingerprint()
+    model.preprocess = replace(model.preprocess, **change)
+    assert model.fingerprint() != before
+
+
+def test_fingerprint_changes_with_any_parameter():
+    from centerclip.model import TemporalTransformer
+
+    model = tiny.center_clip()
+    seen = {model.fingerprint()}
+    model.temporal = TemporalTransformer(24, heads=2, layers=1)
+    seen.add(model.fingerprint())
+    parameters = list(model.parameters())
+    for parameter in parameters:
+        parameter.data += 1e-3
+        seen.add(model.fingerprint())
+    assert len(seen) == 2 + len(parameters)

@@ -77,3 +77,11 @@ def test_config_round_trip(preprocess):
 def test_wrong_frames_are_named(frames):
     with pytest.raises(ModelError, match="frames"):
         Preprocess()(frames)
+
+
+@pytest.mark.parametrize(
+    ("preprocess", "read_size"),
+    [(Preprocess(size=32), 32), (Preprocess(size=32, short_side=40), 40), (Preprocess(size=32, crop=False), None)],
+)
+def test_frames_are_read_no_larger_than_the_model_resizes_them(preprocess, read_size):
+    assert preprocess.read_size == read_size

@@ -1,5 +1,6 @@
 """CenterCLIP, the object people hold: videos and sentences in, vectors of one space out."""
 
+import hashlib
 import json
 import os
 import tempfile
@@ -23,6 +24,7 @@ from .vectors import EncodedVideo, Rule, TemporalTransformer, similarity, video_
 Video = str | os.PathLike[str] | Tensor
 CPU_BATCH_BYTES = 512 * 2**20  # activations in flight on a CPU; more only leaves the cache
 GPU_SHARE = 0.4  # of the free GPU memory for activations
+FINGERPRINT_VALUES = 64  # sampled of each parameter: all of a ViT-B/32 take half a second to hash, these 10 ms
 CONTEXT = 77  # most tokens of a sentence, where the text tower does not say
 
 
@@ -272,6 +274,23 @@ class CenterCLIP(nn.Module):
         on_gpu = self.device.type == "cuda"
         budget = GPU_SHARE * torch.cuda.mem_get_info(self.device)[0] if on_gpu else CPU_BATCH_BYTES
         return int(min(64, max(1, budget // per_video)))
+
+    def fingerprint(self) -> str:
+        """A hash of what vectors depend on: weights and preprocessing, 24 hexadecimal digits.
+
+        It is the same wherever the model was opened from, with whatever clustering and frames. Names of weights and
+        buffers are left out: transformers renames, adds and removes those. Training changes nearly every value, so
+        some of each parameter tell two models apart.
+        """
+        pre = self.preprocess
+        colours = [float(value) for value in (*pre.mean, *pre.std)]
+        pixels = json.dumps([pre.size, colours, pre.filter, pre.crop, pre.read_size])
+        digest = hashlib.blake2b(pixels.encode(), digest_size=12)
+        for _, parameter in sorted(self.named_parameters()):
+            values = parameter.detach().reshape(-1)
+            values = values[:: max(1, len(values) // FINGERPRINT_VALUES)][:FINGERPRINT_VALUES]
+            digest.update(f"{list(parameter.shape)}".encode() + values.double().cpu().numpy().tobytes())
+        return digest.hexdigest()
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a Hugging Face folder (weights, config, tokenizer, preprocessing) and ``centerclip.json``.

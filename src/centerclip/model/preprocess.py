@@ -79,6 +79,14 @@ class Preprocess:
             "do_convert_rgb": True,
         }
 
+    @property
+    def read_size(self) -> int | None:
+        """The short side at which frames are read from a file; None keeps their own size.
+
+        A model that crops needs no more than the short side that it resizes to. One that squashes needs both sides.
+        """
+        return (self.short_side or self.size) if self.crop else None
+
     def with_resize(self, resize: Literal["torch", "pil"]) -> "Preprocess":
         """The same with another resize."""
         return replace(self, resize=resize)
