@@ -16,9 +16,10 @@ from torch.nn.functional import normalize
 from ..cluster import Setting
 from ..cluster.segments import Chooser
 from ..errors import ModelError
-from ..video import bin_centres, read_frames
+from ..video import bin_centres
 from .attachment import Attachment, attach, detach
 from .backbone import SETTINGS, TEMPORAL, Backbone, open_backbone
+from .pipeline import Deliver, Window, encode_in_order, read_squares, to_squares
 from .vectors import EncodedVideo, Rule, TemporalTransformer, similarity, video_vectors
 
 Video = str | os.PathLike[str] | Tensor
@@ -228,24 +229,35 @@ class CenterCLIP(nn.Module):
     def encode_videos(
         self, videos: Sequence[Video], *, times: Sequence[Tensor] | None = None, batch_size: int | None = None
     ) -> list[EncodedVideo]:
-        """Several videos, each a path or uint8 frames ``[T, H, W, 3]``; in batches that fit the memory."""
-        size = batch_size or self.batch_size()
-        encoded: list[EncodedVideo] = []
-        for first in range(0, len(videos), size):
-            part = [
-                self._frames_of(video, None if times is None else times[first + offset])
-                for offset, video in enumerate(videos[first : first + size])
-            ]
-            # Videos differ in shape; after preprocessing they stack.
-            with self.inference():
-                pixels = torch.stack([self.preprocess(rgb.to(self.device)) for rgb, _, _ in part])
-                mask = torch.stack([mask for _, mask, _ in part])
-                segments, real = self.video_features(pixels, mask)
-                vectors = video_vectors(segments, real, rule=self.rule)
-            for position, (_, mask_of_one, bounds) in enumerate(part):
-                spans = self.spans(bounds, int(mask_of_one.sum()))
-                encoded.append(EncodedVideo(segments[position][: len(spans)], spans, vectors[position]))
+        """Several videos, each a path or uint8 frames ``[T, H, W, 3]``; decoded in threads, in batches that fit.
+
+        Raises:
+            VideoError: a file cannot be read; :meth:`iter_videos` goes on with the others.
+        """
+        encoded = []
+        for each in self.iter_videos(videos, times=times, batch_size=batch_size):
+            if isinstance(each, Exception):
+                raise each
+            encoded.append(each)
         return encoded
+
+    def iter_videos(
+        self, videos: Sequence[Video], *, times: Sequence[Tensor] | None = None, batch_size: int | None = None
+    ) -> Iterator[EncodedVideo | Exception]:
+        """Encode videos as :meth:`encode_videos` does, one by one; a file that cannot be read gives its error."""
+
+        def decode(place: int, deliver: Deliver) -> list[tuple[float, float]]:
+            rgb, mask, bounds = self._squares(videos[place], None if times is None else times[place])
+            deliver(0, Window(rgb, mask))
+            return self.spans(bounds, int(mask.sum()))
+
+        for each in encode_in_order(self, range(len(videos)), decode, batch_size=batch_size):
+            if each.error is not None:
+                yield each.error
+                continue
+            segments, spans = each.segments.to(self.device), cast(list[tuple[float, float]], each.info)
+            vector = video_vectors(segments[None], each.mask[None].to(self.device), rule=self.rule)[0]
+            yield EncodedVideo(segments[: len(spans)], spans, vector)
 
     def encode_text(self, texts: str | Sequence[str], *, batch_size: int = 256) -> Tensor:
         """Sentences to vectors ``[B, D]`` of norm 1."""
@@ -323,25 +335,21 @@ class CenterCLIP(nn.Module):
 
     # ---- inside ---------------------------------------------------------------------------------------------
 
-    def _frames_of(self, video: Video, times: Tensor | None) -> tuple[Tensor, Tensor, tuple[float, float]]:
-        """rgb ``[T, H, W, 3]``, mask ``[T]``, and the seconds that the frames cover."""
+    def _squares(self, video: Video, times: Tensor | None) -> tuple[Tensor, Tensor, tuple[float, float]]:
+        """rgb ``[T, size, size, 3]``, mask ``[T]``, and the seconds that the frames cover."""
         if not isinstance(video, Tensor):
-            found = read_frames(video, count=self.frames, short_side=self._read_size())
-            return found.rgb, found.mask, (0.0, float(found.duration))
+            frames = read_squares(self.preprocess, video, self.frames)
+            return frames.rgb, frames.mask, (0.0, frames.duration)
         if video.dim() != 4 or video.shape[-1] != 3 or video.dtype != torch.uint8 or not len(video):
             raise ModelError(f"a video is a path or a uint8 tensor [T, H, W, 3], got {video.dtype} {list(video.shape)}")
         count = len(video)
-        ids = bin_centres(count, self.frames)
         mask = torch.arange(self.frames) < count
         seconds = torch.arange(count, dtype=torch.float64) if times is None else times.double()
         if len(seconds) != count:
             raise ModelError(f"{count} frames, but {len(seconds)} times")
         step = float(seconds[-1] - seconds[0]) / (count - 1) if count > 1 else 1.0
-        return video[ids], mask, (float(seconds[0]), float(seconds[-1]) + step)
-
-    def _read_size(self) -> int | None:
-        """Frames are decoded at the size the model wants; a squashing model needs both sides as they are."""
-        return (self.preprocess.short_side or self.preprocess.size) if self.preprocess.crop else None
+        squares = to_squares(self.preprocess, video[bin_centres(count, self.frames)].cpu())
+        return squares, mask, (float(seconds[0]), float(seconds[-1]) + step)
 
     def spans(self, bounds: tuple[float, float], real: int) -> list[tuple[float, float]]:
         """Start and end of every segment that has one of the ``real`` frames, which share the time evenly."""

@@ -1,0 +1,295 @@
+"""Frames to vectors: threads decode, batches encode, and a file that cannot be read is a result, not an exception.
+
+The one way from video files to vectors: behind ``encode_videos``, evaluation, indexing and reports.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from os import PathLike, environ
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..parallel import usable_cores
+from ..video import Frames, VideoError, read_frames
+
+if TYPE_CHECKING:
+    from .centerclip import CenterCLIP
+    from .preprocess import Preprocess
+
+Item = TypeVar("Item")
+Info = TypeVar("Info")
+
+READ_AHEAD = 2  # batches that may wait, decoded, for the model
+MAX_CPU_DECODERS = 4  # more would take the processor from the model
+MAX_GPU_DECODERS = 32  # for one GPU; it encodes faster than a few threads decode
+# What a bad file may raise; anything else is a bug.
+UNREADABLE = (VideoError, OSError, MemoryError, ValueError, RuntimeError)
+
+
+class Window(NamedTuple):
+    """Frames that the model encodes together."""
+
+    rgb: Tensor  # uint8 [T, size, size, 3]
+    mask: Tensor | None = None  # bool [T], False where a frame only fills up a short video; None when all are real
+
+
+Deliver = Callable[[int, Window], None]  # the number of a window in its video, and the window
+Decode = Callable[[Item, Deliver], Info]  # delivers the windows of an item; raises one of UNREADABLE
+
+
+@dataclass
+class Decoded(Generic[Item, Info]):
+    """What became of an item.
+
+    Attributes:
+        item: as it was given.
+        info: what ``decode`` returned; None when it failed.
+        error: why it failed.
+        windows: what was delivered and is not encoded yet, by number.
+        vectors: segments ``[S, D]`` and their mask ``[S]`` of every window, by number, on the CPU.
+    """
+
+    item: Item
+    info: Info | None = None
+    error: Exception | None = None
+    windows: dict[int, Window] = field(default_factory=dict)
+    vectors: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    @property
+    def segments(self) -> Tensor:
+        """The vectors of all segments in the order of time, ``[windows * S, D]``."""
+        return torch.cat([self.vectors[number][0] for number in sorted(self.vectors)])
+
+    @property
+    def mask(self) -> Tensor:
+        """Which of them are real, ``[windows * S]``."""
+        return torch.cat([self.vectors[number][1] for number in sorted(self.vectors)])
+
+
+def encode_in_order(
+    model: "CenterCLIP",
+    items: Iterable[Item],
+    decode: Decode[Item, Info],
+    *,
+    batch_size: int | None = None,
+    decoders: int | None = None,
+) -> Iterator[Decoded[Item, Info]]:
+    """Encode items, in their order. A batch is made of the same items however long each takes to decode.
+
+    Args:
+        model: what with.
+        items: anything that ``decode`` takes; usually one window each.
+        decode: runs in threads: delivers the windows of an item, returns anything worth keeping.
+        batch_size: items of a batch; what fits the memory by default.
+        decoders: threads that decode; by default as many as keep the model busy.
+    """
+    for batch in decode_batches(items, decode, batch_size or model.batch_size(), decoders or default_decoders(model)):
+        _encode(model, [(each, number) for each in batch for number in each.windows], len(batch))
+        yield from batch
+
+
+def encode_as_decoded(
+    model: "CenterCLIP",
+    items: Iterable[Item],
+    decode: Decode[Item, Info],
+    *,
+    batch_size: int,
+    decoders: int,
+    on_batch: Callable[[], None] = lambda: None,
+) -> Iterator[Decoded[Item, Info]]:
+    """Encode items of any number of windows, as they are decoded; no batch waits until it is full.
+
+    Args:
+        model: what with.
+        items: anything that ``decode`` takes.
+        decode: as for :func:`encode_in_order`. When it starts again from window 0, what came before does not count.
+        batch_size: windows of a batch, at most.
+        decoders: threads that decode.
+        on_batch: called between batches, and twice a second while there is nothing to encode.
+    """
+    waiting: list[tuple[Decoded[Item, Info], int]] = []
+    ended: list[Decoded[Item, Info]] = []
+    with _Decoding(items, decode, decoders, READ_AHEAD * batch_size) as decoding:
+        for event in decoding.events():
+            if event.window is not None:
+                waiting.append((event.decoded, event.number))
+            elif event.decoded is not None:
+                ended.append(event.decoded)
+            if len(waiting) >= batch_size or decoding.nothing_decoded():
+                _encode(model, waiting, batch_size)
+                waiting = []
+                on_batch()
+            if not waiting:
+                yield from ended
+                decoding.finished(len(ended))
+                ended = []
+        _encode(model, waiting, batch_size)
+        yield from ended
+
+
+def decode_batches(
+    items: Iterable[Item], decode: Decode[Item, Info], batch_size: int, decoders: int
+) -> Iterator[list[Decoded[Item, Info]]]:
+    """Decode items ahead of whoever takes them: in their order, ``batch_size`` at a time, failures included."""
+    ended: dict[int, Decoded[Item, Info]] = {}
+    first = 0
+    with _Decoding(items, decode, decoders, READ_AHEAD * batch_size) as decoding:
+        for event in decoding.events():
+            if event.window is None and event.decoded is not None:
+                ended[event.number] = event.decoded
+            while all(place in ended for place in range(first, first + batch_size)):
+                yield [ended.pop(place) for place in range(first, first + batch_size)]
+                decoding.finished(batch_size)
+                first += batch_size
+    if ended:
+        yield [ended[place] for place in sorted(ended)]
+
+
+def read_squares(
+    preprocess: "Preprocess",
+    path: str | PathLike[str],
+    count: int,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+) -> Frames:
+    """Frames of a file as the model sees them: ``rgb`` is uint8 ``[T, size, size, 3]``.
+
+    The arguments are those of :func:`~centerclip.video.read_frames`, which reads at the size that the model needs.
+    """
+    frames = read_frames(path, count, short_side=preprocess.read_size, start=start, end=end)
+    return Frames(to_squares(preprocess, frames.rgb), frames.times, frames.mask, frames.duration, frames.note)
+
+
+def to_squares(preprocess: "Preprocess", rgb: Tensor) -> Tensor:
+    """uint8 ``[T, H, W, 3]`` -> ``[T, size, size, 3]``, with memory of its own: small, and alike for all videos."""
+    # NumPy's copy, because torch would wake threads for it.
+    return torch.from_numpy(np.ascontiguousarray(preprocess.to_square(rgb).numpy()))
+
+
+def default_decoders(model: "CenterCLIP") -> int:
+    """Threads that decode: enough to keep the model busy; few enough, on a CPU, to leave it the processor."""
+    if model.device.type == "cpu":
+        return max(1, min(MAX_CPU_DECODERS, usable_cores() // 2))
+    return max(1, min(MAX_GPU_DECODERS, usable_cores() // int(environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+
+def _encode(model: "CenterCLIP", waiting: list[tuple[Decoded[Item, Info], int]], batch_size: int) -> None:
+    """Encode windows, each as it was delivered last, and keep their vectors."""
+    todo = [(decoded, number) for decoded, number in waiting if number in decoded.windows]
+    for first in range(0, len(todo), batch_size):
+        part = todo[first : first + batch_size]
+        windows = [decoded.windows.pop(number) for decoded, number in part]
+        masks = [torch.ones(len(w.rgb), dtype=torch.bool) if w.mask is None else w.mask for w in windows]
+        with model.inference():
+            rgb = torch.stack([window.rgb for window in windows])
+            segments, real = model.video_features(rgb, torch.stack(masks))
+        for (decoded, number), vectors, mask in zip(part, segments.float().cpu(), real.cpu(), strict=True):
+            decoded.vectors[number] = (vectors, mask)
+
+
+class _Event(NamedTuple):
+    """A window that was decoded, the end of an item (no window; its place is the number), or neither."""
+
+    decoded: Any  # Decoded[Item, Info]; None when nothing has happened for a while
+    number: int = 0
+    window: Window | None = None
+
+
+class _Stopped(Exception):
+    """Nobody takes what is decoded any more; a thread gives up."""
+
+
+class _Decoding(Generic[Item, Info]):
+    """Threads that decode items, ahead of the model but never further than ``ahead`` windows and items.
+
+    A thread's exception that is not about its file is raised where events are taken.
+    """
+
+    def __init__(self, items: Iterable[Item], decode: Decode[Item, Info], threads: int, ahead: int) -> None:
+        self._items, self._decode = enumerate(items), decode
+        self._events: queue.Queue[_Event | BaseException | None] = queue.Queue(maxsize=ahead)
+        self._places = threading.Semaphore(threads + ahead)
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
+
+    def __enter__(self) -> "_Decoding[Item, Info]":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            while thread.is_alive():
+                with suppress(queue.Empty):  # it may be waiting to put something
+                    self._events.get_nowait()
+                thread.join(0.05)
+
+    def events(self) -> Iterator[_Event]:
+        """What happens, until all items have ended."""
+        running = len(self._threads)
+        while running:
+            try:
+                event = self._events.get(timeout=0.5)
+            except queue.Empty:
+                event = _Event(None)
+            if isinstance(event, BaseException):
+                raise event
+            if event is None:
+                running -= 1
+            else:
+                if event.window is not None:
+                    if event.number == 0:  # a damaged file is read again from its start
+                        event.decoded.windows.clear()
+                        event.decoded.vectors.clear()
+                    event.decoded.windows[event.number] = event.window
+                yield event
+
+    def nothing_decoded(self) -> bool:
+        """Whether there is nothing to take at this moment."""
+        return self._events.empty()
+
+    def finished(self, count: int) -> None:
+        """So many items have left: as many more may be started."""
+        if count:
+            self._places.release(count)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                while not self._places.acquire(timeout=0.2):
+                    if self._stop.is_set():
+                        return
+                with self._lock:
+                    place, item = next(self._items, (-1, None))
+                if place < 0:
+                    break
+                self._decode_item(place, item)  # type: ignore[arg-type]
+            self._put(None)
+        except _Stopped:
+            return
+        except BaseException as error:  # a bug, in this module or in `decode`: nobody may wait for this thread
+            with suppress(_Stopped):
+                self._put(error)
+
+    def _decode_item(self, place: int, item: Item) -> None:
+        decoded: Decoded[Item, Info] = Decoded(item)
+        try:
+            decoded.info = self._decode(item, lambda number, window: self._put(_Event(decoded, number, window)))
+        except UNREADABLE as error:
+            decoded.error = error
+        self._put(_Event(decoded, place))
+
+    def _put(self, event: _Event | BaseException | None) -> None:
+        while not self._stop.is_set():
+            with suppress(queue.Full):
+                self._events.put(event, timeout=0.2)
+                return
+        raise _Stopped
