@@ -1,16 +1,22 @@
-"""What several commands share: options, the progress bar, times and paths as they are printed."""
+"""What several commands share: options, opening a model, the progress bar, and how times and paths are printed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ..plots import clock as clock
+
 if TYPE_CHECKING:
-    pass
+    import torch
+    from rich.progress import Progress, TaskID
+
+    from ..model import CenterCLIP
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 IndexFolder = Annotated[
     Path | None,
     typer.Option(
@@ -20,28 +26,69 @@ IndexFolder = Annotated[
         show_default="the user's data folder",
     ),
 ]
+Root = Annotated[Path | None, typer.Option(help="Folder with the videos; sub-folders are searched.")]
+Annotations = Annotated[
+    Path | None, typer.Option(help="Folder with the annotation files.", show_default="ROOT or ROOT/annotations")
+]
+Clustering = Annotated[
+    str | None, typer.Option(help='Clustering in the paper\'s notation: "B6-4,49".', show_default="the model's")
+]
+Frames = Annotated[int | None, typer.Option(min=1, help="Frames per video.", show_default="the model's")]
+Rule = Annotated[
+    Literal["mean", "renormalise"] | None,
+    typer.Option(help="How the segments of a video are compared with a sentence.", show_default="the model's"),
+]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Videos per batch.", show_default="from the free memory")]
+Workers = Annotated[
+    int | None, typer.Option(min=0, help="Files decoded at the same time.", show_default="the number of cores")
+]
+AllowMissing = Annotated[bool, typer.Option("--allow-missing", help="Leave out videos that have no file.")]
+AllowUnreadable = Annotated[bool, typer.Option("--allow-unreadable", help="Leave out videos that cannot be decoded.")]
+
+
+class ProgressBar:
+    """Bars on stderr, one for each kind of work: finished of total, a note or the rate, and the time left."""
+
+    def __init__(self, bars: "Progress", title: str) -> None:
+        self._bars, self._title = bars, title
+        self._tasks: dict[str, TaskID] = {}
+        if title:
+            self._tasks[title] = bars.add_task(title, total=None, note="")
+
+    def __call__(self, finished: int, total: int, note: str = "") -> None:
+        """Move the bar that :func:`progress` named; the note takes the place of the rate."""
+        self.kind(self._title, finished, total, note)
+
+    def kind(self, title: str, finished: int, total: int, note: str = "") -> None:
+        """Move the bar of one kind of work, such as ``"videos"``; the first call adds it."""
+        if title not in self._tasks:
+            self._tasks[title] = self._bars.add_task(title, total=total, note="")
+        task = self._tasks[title]
+        speed = next((each.speed for each in self._bars.tasks if each.id == task), None)
+        self._bars.update(task, completed=finished, total=total, note=note or _rate(speed))
 
 
 @contextmanager
-def progress(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr with rate and time left; yields what to call with (finished, total)."""
+def progress(title: str = "", *, quiet: bool = False) -> Iterator[ProgressBar]:
+    """The progress bar of every command. It is gone at the end, and absent where stderr is not a terminal.
+
+    Args:
+        title: shown at once, before the amount of work is known; empty when :meth:`ProgressBar.kind` names the bars.
+        quiet: show nothing: for ``--json``, and for all but the first process of a group.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    console = Console(stderr=True)
     columns = (
-        TextColumn(title),
+        TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as bar:
-        task = bar.add_task(title, total=None, rate="")
-
-        def show(finished: int, total: int) -> None:
-            bar.update(task, completed=finished, total=total, rate=_rate(bar.tasks[0].speed))
-
-        yield show
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bars:
+        yield ProgressBar(bars, title)
 
 
 def _rate(speed: float | None) -> str:
@@ -50,15 +97,35 @@ def _rate(speed: float | None) -> str:
     return f"{speed:.1f} a second" if speed >= 1 else f"{60 * speed:.1f} a minute"
 
 
-def clock(seconds: float) -> str:
-    """A time as ``1:02:03`` or ``2:03``."""
-    whole = int(seconds)
-    return (
-        f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}" if whole >= 3600 else f"{whole // 60}:{whole % 60:02}"
-    )
+def printable(text: str | Path) -> str:
+    """A path, or text with one inside, that can be printed: names may hold control codes, or not be valid text."""
+    valid = str(text).encode(errors="surrogateescape").decode(errors="replace")
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in valid)
 
 
-def _text(path: Path) -> str:
-    """A path that can be printed: names may hold control codes, or not be valid text."""
-    text = str(path).encode(errors="surrogateescape").decode(errors="replace")
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+def check_names(benchmark: str, split: str, clustering: str | None) -> str:
+    """The split by its usual name. Wrong names are wrong usage, and are reported before anything is opened."""
+    from ..cluster import Setting
+    from ..data.benchmark import format_of, split_names
+    from ..errors import CenterClipError
+
+    try:
+        format_of(benchmark)
+        parts = split_names(split)
+        if clustering is not None:
+            Setting.parse(clustering)
+    except CenterClipError as error:
+        raise typer.BadParameter(str(error)) from error
+    return "+".join(parts)
+
+
+def open_model(
+    name: str, clustering: str | None, frames: int | None, device: "torch.device | None" = None
+) -> "CenterCLIP":
+    """Open a model; the folder of a training run stands for the model of its best epoch."""
+    from ..model import CenterCLIP
+
+    folder = Path(name).expanduser()
+    best = folder / "best"
+    is_run = not (folder / "config.json").exists() and best.is_dir()
+    return CenterCLIP.from_pretrained(best if is_run else name, clustering=clustering, frames=frames, device=device)

@@ -32,15 +32,14 @@ def demo(
     from ..bundled import DEMO, demo_clips
     from ..plots.hits import hits_sheet
     from ..search import VideoIndex
-    from .common import clock
-    from .index import progress_bar
+    from .common import clock, progress
 
     console = Console(highlight=False, soft_wrap=True)
     clips = demo_clips()
     index = VideoIndex(folder / "index", model=DEMO)
     began = time.perf_counter()
-    with progress_bar(quiet=False) as show:
-        report = index.add(clips, on_progress=show)
+    with progress("indexing") as bar:
+        report = index.add(clips, on_progress=lambda at: bar(at.finished, at.total))
     count = len(index.videos())
     console.print(
         f"[bold]{count} clips[/] of MiniVTT, a generated world of drawn things, {report.added} of them indexed now "

@@ -19,6 +19,7 @@ from ..search.folder import IndexSettings, is_busy, read_settings
 from ..search.lance import LanceStore
 from ..search.query import Encoder
 from ..search.store import View
+from .common import progress
 
 ROUNDING = 0.01  # how far from 1 the norm of a stored vector may be
 
@@ -163,9 +164,6 @@ def doctor(
     """Check video files, an index, or the data of the paper's tables. Exit code 1 when something cannot be used."""
     import json
 
-    from rich.console import Console
-    from rich.progress import track
-
     if sum((bool(files), index is not None, benchmarks is not None)) > 1:
         raise typer.BadParameter("either files, --index or --benchmarks, not several")
     if benchmarks is not None:
@@ -178,8 +176,11 @@ def doctor(
     if not found:
         typer.echo("centerclip: no video files in these folders; name the files to check them anyway", err=True)
         raise typer.Exit(1)
-    progress = track(found, "Checking", console=Console(stderr=True), transient=True, disable=as_json)
-    reports = [examine(path, frames, timeout) for path in progress]
+    reports = []
+    with progress("checking", quiet=as_json) as bar:
+        for path in found:
+            reports.append(examine(path, frames, timeout))
+            bar(len(reports), len(found))
     if as_json:
         typer.echo(json.dumps(reports, indent=2))
     else:

@@ -1,52 +1,45 @@
 """``centerclip evaluate``: recall and ranks of a model on a benchmark, or two such results side by side."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .common import (
+    AllowMissing,
+    AllowUnreadable,
+    Annotations,
+    AsJson,
+    BatchSize,
+    Clustering,
+    Frames,
+    Root,
+    Rule,
+    Workers,
+    check_names,
+    open_model,
+    progress,
+)
+
 if TYPE_CHECKING:
-    import torch
     from rich.table import Table
 
-    from ..data import Benchmark
     from ..evaluation import Comparison, Evaluation
-    from ..evaluation.moments import MomentScore
-    from ..model import CenterCLIP
 
 
 HEADINGS = {"R1": "R@1", "R5": "R@5", "R10": "R@10", "MdR": "MdR", "MnR": "MnR"}
 DIRECTIONS = {"t2v": "text to video", "v2t": "video to text"}
-WIDTH = 100  # columns of a table where the screen is not narrower
-Model = Annotated[str | None, typer.Argument(help="Hub name, model folder or file, or the folder of a training run.")]
-Root = Annotated[Path | None, typer.Option(help="Folder with the videos, in any sub-folders.")]
-Annotations = Annotated[
-    Path | None, typer.Option(help="Folder with the annotation files.", show_default="ROOT or ROOT/annotations")
-]
-Clustering = Annotated[str | None, typer.Option(help='As in the paper: "B6-4,49".', show_default="the model's")]
-Frames = Annotated[int | None, typer.Option(min=1, help="Frames of a video.", show_default="the model's")]
-Rule = Annotated[
-    Literal["mean", "renormalise"] | None,
-    typer.Option(help="How the segments of a video are compared with a sentence.", show_default="the model's"),
-]
-BatchSize = Annotated[
-    int | None, typer.Option(min=1, help="Videos encoded at a time.", show_default="from the free memory")
-]
-Workers = Annotated[int | None, typer.Option(min=0, help="Decoding processes.", show_default="cores")]
-AllowMissing = Annotated[bool, typer.Option("--allow-missing", help="Go on without videos that are absent.")]
-AllowUnreadable = Annotated[
-    bool, typer.Option("--allow-unreadable", help="Go on without videos that cannot be decoded.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+WIDTH = 100  # columns of a table, so that it fits a page; fewer on a narrower terminal
 
 
 def evaluate(
-    model: Model = None,
+    model: Annotated[
+        str | None, typer.Argument(help="Hub name, model folder or file, or the folder of a training run.")
+    ] = None,
     benchmark: Annotated[
         str | None, typer.Argument(help="msrvtt, msrvtt-7k, msvd, lsmdc, activitynet, didemo or folder.")
     ] = None,
@@ -59,7 +52,7 @@ def evaluate(
     frames: Frames = None,
     rule: Rule = None,
     dual_softmax: Annotated[
-        bool, typer.Option("--dual-softmax", help="Rank by dual softmax, which sees all queries at once.")
+        bool, typer.Option("--dual-softmax", help="Rank by dual softmax, which uses all queries at once.")
     ] = False,
     batch_size: BatchSize = None,
     workers: Workers = None,
@@ -69,25 +62,25 @@ def evaluate(
         Path | None, typer.Option("--output", "-o", help="Folder for evaluation.json and queries.csv.")
     ] = None,
     moments: Annotated[
-        bool, typer.Option("--moments", help="Also score moments, by the event times of a MiniVTT folder.")
+        bool, typer.Option("--moments", help="Also score moments, against the event times of a MiniVTT folder.")
     ] = False,
     compare: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="A B", help="Print two results side by side: folders of --output, or training runs."),
+        typer.Option(metavar="A B", help="Compare two results: folders of --output, or training runs."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Recall, median and mean rank of a model, in both directions; or compare two results.
 
-    Under torchrun the processes share out the work: `torchrun --nproc-per-node 2 -m centerclip evaluate ...`.
+    Under torchrun the processes share the work: `torchrun --nproc-per-node 2 -m centerclip evaluate ...`.
     """
     if compare is not None:
         if model is not None or output is not None:
-            raise typer.BadParameter("--compare takes two results, and neither a model nor --output.")
+            raise typer.BadParameter("--compare takes two results; leave out MODEL and --output.")
         _compare(*compare, split=split, as_json=as_json)
         return
     if model is None or benchmark is None or root is None:
-        raise typer.BadParameter("name a MODEL, a BENCHMARK and --root DIR, or two results with --compare A B.")
+        raise typer.BadParameter("give a MODEL, a BENCHMARK and --root DIR, or two results with --compare A B.")
     split = check_names(benchmark, split or "test", clustering)
     from ..data import load
     from ..distributed import processes
@@ -96,7 +89,7 @@ def evaluate(
     with processes() as group:
         data = load(benchmark, root, split, annotations=annotations, allow_missing=allow_missing)
         opened = open_model(model, clustering, frames, group.device)
-        with bars(quiet=as_json or not group.main) as on_progress:
+        with progress(quiet=as_json or not group.main) as bar:
             result = run(
                 opened,
                 data,
@@ -107,81 +100,51 @@ def evaluate(
                 rank=group.rank,
                 world=group.world,
                 allow_unreadable=allow_unreadable,
-                on_progress=on_progress,
+                on_progress=bar.kind,
             )
-        result = replace(result, model=model)
         if not group.main:
             return
+        result = replace(result, model=model)
         saved = {"saved": str(result.save(output))} if output else {}
-        found = _moments(opened, data, root, quiet=as_json) if moments else None
+        score = None
+        if moments:
+            from ..evaluation.moments import score_moments
+
+            with progress(quiet=as_json) as bar:
+                score = score_moments(opened, data, root, on_progress=bar.kind)
         if as_json:
-            more = {"moments": asdict(found) | {"accuracy": found.accuracy}} if found else {}
+            more = {"moments": asdict(score) | {"accuracy": score.accuracy}} if score else {}
             typer.echo(json.dumps(result.to_json() | saved | more, indent=2))
             return
         print_results([result])
-        if found:
+        if score:
             typer.echo(
-                f"Moments: {found.accuracy:.1f} % of {found.asked:,} sentences about one event of a video with several "
-                f"find a segment of it that overlaps the event ({found.chance:.1f} % by chance)."
+                f"Moments: {score.accuracy:.1f} % of {score.asked:,} sentences about one event of a video with several "
+                f"find a segment that overlaps the event ({score.chance:.1f} % by chance)."
             )
         if saved:
-            typer.echo(f"Saved with every query in {output}.")
-
-
-def _moments(opened: "CenterCLIP", data: "Benchmark", root: Path, *, quiet: bool) -> "MomentScore":
-    from ..evaluation.moments import score_moments
-
-    with bars(quiet=quiet) as on_progress:
-        return score_moments(opened, data, root, on_progress=on_progress)
-
-
-def check_names(benchmark: str, split: str, clustering: str | None) -> str:
-    """The split by its usual name. Wrong names are wrong usage, and are said before anything is opened."""
-    from ..cluster import Setting
-    from ..data.benchmark import format_of, split_names
-    from ..errors import CenterClipError
-
-    try:
-        format_of(benchmark)
-        parts = split_names(split)
-        if clustering is not None:
-            Setting.parse(clustering)
-    except CenterClipError as error:
-        raise typer.BadParameter(str(error)) from error
-    return "+".join(parts)
-
-
-def open_model(
-    name: str, clustering: str | None, frames: int | None, device: "torch.device | None" = None
-) -> "CenterCLIP":
-    """Open a model; of a training run's folder, the model of its best epoch."""
-    from ..model import CenterCLIP
-
-    folder = Path(name).expanduser()
-    best = folder / "best"
-    is_run = not (folder / "config.json").exists() and best.is_dir()
-    return CenterCLIP.from_pretrained(best if is_run else name, clustering=clustering, frames=frames, device=device)
+            typer.echo(f"Saved in {output}, with the rank of every query.")
 
 
 def print_results(results: "Sequence[Evaluation]") -> None:
-    """Tables of evaluations; those of the same split, data and rule share one, titled with what they are of."""
+    """Print a table for each split, data and rule, titled with its label."""
     from rich.markup import escape
 
     for label, group in groupby(results, key=lambda result: result.label()):
         table = _table(label)
         for result in group:
-            table.add_row(escape(result.setting()))  # a setting may have square brackets
+            table.add_row(escape(result.setting()))  # square brackets in a setting are not markup
             for direction, title in DIRECTIONS.items():
                 table.add_row(f"  {title}", *_cells(result, direction))
             table.add_section()
         _print(table)
-    typer.echo("±: half of the 95 % interval, by 1,000 draws of the videos with replacement.")
+    typer.echo("±: half the 95 % interval, from 1,000 bootstrap samples of the videos.")
 
 
 def _compare(first: Path, second: Path, *, split: str | None, as_json: bool) -> None:
     from ..evaluation import Evaluation, compare
 
-    files = [find_evaluation(path, split) for path in (first, second)]
+    files = [_find_evaluation(path, split) for path in (first, second)]
     result = compare(*(Evaluation.load(file) for file in files))
     if as_json:
         content = {
@@ -195,7 +158,7 @@ def _compare(first: Path, second: Path, *, split: str | None, as_json: bool) -> 
     _print_comparison(result, files)
 
 
-def find_evaluation(path: Path, split: str | None = None) -> Path:
+def _find_evaluation(path: Path, split: str | None = None) -> Path:
     """The ``evaluation.json`` that a path means: itself, in the folder, or in a training run's ``evaluation/SPLIT``."""
     from ..evaluation import EvaluationError
 
@@ -204,18 +167,17 @@ def find_evaluation(path: Path, split: str | None = None) -> Path:
         return path
     if (path / "evaluation.json").is_file():
         return path / "evaluation.json"
-    found = sorted(path.glob("evaluation/*/evaluation.json"))
-    chosen = [file for file in found if file.parent.name == (split or "test")]
-    if split is None and len(found) == 1:
-        return found[0]
-    if chosen:
-        return chosen[0]
-    if found:
-        names = ", ".join(str(file.parent) for file in found)
+    splits = {file.parent.name: file for file in sorted(path.glob("evaluation/*/evaluation.json"))}
+    if not splits:
+        raise EvaluationError(
+            f"{path} has no evaluation.json; `centerclip evaluate MODEL BENCHMARK --output DIR` writes one."
+        )
+    if split is None and len(splits) == 1:
+        return next(iter(splits.values()))
+    if (split or "test") not in splits:
+        names = ", ".join(str(file.parent) for file in splits.values())
         raise EvaluationError(f"{path} has no evaluation of {split or 'test'}; name one of {names}.")
-    raise EvaluationError(
-        f"{path} has no evaluation.json; `centerclip evaluate MODEL BENCHMARK --output DIR` writes one."
-    )
+    return splits[split or "test"]
 
 
 def _print_comparison(result: "Comparison", files: Sequence[Path]) -> None:
@@ -234,7 +196,7 @@ def _print_comparison(result: "Comparison", files: Sequence[Path]) -> None:
         table.add_row("  B - A", *differences)
         table.add_section()
     _print(table)
-    typer.echo("[ ]: 95 % interval of the difference, over the same draws of videos for both; *: it leaves out zero.")
+    typer.echo("[ ]: 95 % interval of the difference, from the same bootstrap samples for both; *: it excludes zero.")
 
 
 def _cells(result: "Evaluation", direction: str) -> list[str]:
@@ -261,28 +223,3 @@ def _print(table: "Table") -> None:
 
     screen = Console()
     Console(width=min(WIDTH, screen.width) if screen.is_terminal else WIDTH).print(table)
-
-
-@contextmanager
-def bars(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on stderr for each kind of thing, with rate and time left; yields what to call as it goes on."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
-        tasks: dict[str, TaskID] = {}
-
-        def show(what: str, finished: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = progress.add_task(what, total=total, rate="")
-            speed = progress.tasks[tasks[what]].speed
-            progress.update(tasks[what], completed=finished, rate=f"{speed:.1f} a second" if speed else "")
-
-        yield show

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .evaluate import (
+from .common import (
     AllowMissing,
     AllowUnreadable,
     Annotations,
@@ -17,9 +17,9 @@ from .evaluate import (
     Root,
     Rule,
     Workers,
-    bars,
     check_names,
     open_model,
+    progress,
 )
 
 if TYPE_CHECKING:
@@ -29,13 +29,16 @@ if TYPE_CHECKING:
 def features(
     model: Annotated[str, typer.Argument(help="Hub name, model folder or file, or the folder of a training run.")],
     sources: Annotated[
-        list[str], typer.Argument(metavar="BENCHMARK | VIDEO...", help="A benchmark with --root, or files and folders.")
+        list[str],
+        typer.Argument(metavar="BENCHMARK | VIDEO...", help="A benchmark, with --root; or video files and folders."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")],
     root: Root = None,
     annotations: Annotations = None,
-    split: Annotated[str, typer.Option(help="Split of a benchmark, or some of them joined by '+'.")] = "test",
-    form: Annotated[Literal["safetensors", "npz"], typer.Option("--format", help="Of the vectors.")] = "safetensors",
+    split: Annotated[str, typer.Option(help="Split of a benchmark, or several joined by '+'.")] = "test",
+    form: Annotated[
+        Literal["safetensors", "npz"], typer.Option("--format", help="File format of the vectors.")
+    ] = "safetensors",
     clustering: Clustering = None,
     frames: Frames = None,
     rule: Rule = None,
@@ -47,17 +50,17 @@ def features(
 ) -> None:
     """Export segment, video and sentence vectors, with CSV files that say what their rows are.
 
-    Videos that cannot be decoded are left out and named; the exit code is then 1 unless --allow-unreadable is given.
+    Videos that cannot be decoded are left out and listed; the exit code is then 1 unless --allow-unreadable is given.
     """
     if root is not None and len(sources) != 1:
-        raise typer.BadParameter("--root goes with the name of one benchmark; leave it out to name files and folders.")
+        raise typer.BadParameter("--root takes the name of one benchmark; leave it out to give files and folders.")
     split = check_names(sources[0] if root else "folder", split, clustering)
     from ..evaluation import encode_benchmark
     from ..evaluation.features import save_features, spans_of
 
-    data = _benchmark(sources, root, annotations, split, allow_missing)
+    data = _load(sources, root, annotations, split, allow_missing)
     opened = open_model(model, clustering, frames)
-    with bars(quiet=as_json) as on_progress:
+    with progress(quiet=as_json) as bar:
         encoded = encode_benchmark(
             opened,
             data,
@@ -65,9 +68,9 @@ def features(
             batch_size=batch_size,
             workers=workers,
             allow_unreadable=True,
-            on_progress=on_progress,
+            on_progress=bar.kind,
         )
-        spans = spans_of(opened, encoded, on_progress)
+        spans = spans_of(opened, encoded, bar.kind)
     about = {
         "model": model,
         "clustering": str(opened.clustering),
@@ -93,25 +96,22 @@ def features(
             f"{opened.width} in {output}: {', '.join(path.name for path in written)}"
         )
     if encoded.unreadable and not allow_unreadable:
-        listed = "\n".join(f"  {video}: {reason}" for video, reason in encoded.unreadable.items())
-        typer.echo(
-            f"centerclip: {len(encoded.unreadable):,} videos cannot be read and are left out:\n{listed}", err=True
-        )
+        lines = [f"centerclip: {len(encoded.unreadable):,} videos cannot be read and are left out:"]
+        lines += [f"  {video}: {reason}" for video, reason in encoded.unreadable.items()]
+        typer.echo("\n".join(lines), err=True)
         raise typer.Exit(1)
 
 
-def _benchmark(
+def _load(
     sources: list[str], root: Path | None, annotations: Path | None, split: str, allow_missing: bool
 ) -> "Benchmark":
-    """The benchmark that was named, or one of single files: named by their paths, without captions worth encoding."""
+    """The named benchmark, or one made of files: their paths are the ids, and their captions are not encoded."""
     from ..data import Benchmark, Clip, DataError, load
-    from ..data.benchmark import walk_videos
+    from ..files import find_videos
 
     if root is not None:
         return load(sources[0], root, split, annotations=annotations, allow_missing=allow_missing)
-    given = [Path(source).expanduser() for source in sources]
-    found = (file for path in given for file in (walk_videos(path) if path.is_dir() else [path]))
-    paths = list(dict.fromkeys(found))
+    paths = list(find_videos(*(Path(source).expanduser() for source in sources)))
     if not paths:
         raise DataError(f"there are no videos in {', '.join(sources)}.")
     return Benchmark("files", "all", tuple(Clip(str(path), path, (path.stem,)) for path in paths))

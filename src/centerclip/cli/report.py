@@ -1,19 +1,18 @@
 """``centerclip report training-free``: what clustering costs a model that never saw it, on videos of one's own."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from .common import progress
 
 if TYPE_CHECKING:
     from ..model import CenterCLIP
     from ..reports.catalogue import Report
     from ..reports.plan import Plan
     from ..reports.runs import Outcome
-    from ..training.loop import Progress
 
 
 def training_free(
@@ -45,13 +44,12 @@ def training_free(
     from ..model import CenterCLIP
     from ..plots.figures import draw_sweep
     from ..reports.training_free import run_settings, sweep_points, sweep_settings, to_json, trials_table
-    from .common import progress
 
     opened = CenterCLIP.from_pretrained(model, clustering="none", frames=frames, similarity_rule=rule)
     data = load(benchmark, root.expanduser(), split)
     sizes = {"blocks": len(opened.attachment.blocks), "patches": opened.attachment.patches, "frames": frames}
-    with progress("videos", quiet=as_json) as show:
-        trials = run_settings(opened, data, settings or sweep_settings(**sizes), runs, on_progress=show)
+    with progress("videos", quiet=as_json) as bar:
+        trials = run_settings(opened, data, settings or sweep_settings(**sizes), runs, on_progress=bar)
     local = Path(model).expanduser()
     folder = "/".join(local.resolve().parts[-2:])  # a run's model is called best, whatever the run
     table = trials_table(trials, folder if local.exists() else model)
@@ -207,13 +205,17 @@ def _outcomes(
         return read_all(plans, runs, seeds=seeds)
     from ..distributed import processes
 
-    with processes() as group, _watch(quiet=quiet or not group.main, steps=jobs == 1) as (on_run, on_step):
+    with processes() as group, progress(quiet=quiet or not group.main) as bar:
 
         def say(text: str) -> None:
             if group.main:
                 typer.echo(text, err=True)
 
-        watcher = Watcher(say, on_run, on_step)
+        watcher = Watcher(
+            say,
+            on_run=lambda done, total: bar.kind("runs", done, total),
+            on_step=lambda at: bar.kind("steps of this run", at.step, at.steps),
+        )
         found = run_all(plans, root.expanduser(), runs, group, seeds=seeds, jobs=jobs, workers=workers, watcher=watcher)
         return found if group.main else None
 
@@ -294,15 +296,3 @@ def _centres(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[Pat
                           seen.places[0]))  # fmt: skip
     caption = f"{clip.name}, first segment; model {name}; patches of the {first.k} centres are bright"
     return draw_centres(seen.squares, drawn, path, side=round(model.attachment.patches**0.5), caption=caption)
-
-
-@contextmanager
-def _watch(*, quiet: bool, steps: bool) -> "Iterator[tuple[Callable[[int, int], None], Callable[[Progress], None]]]":
-    """One bar: the steps of the run at work, or of several at a time the runs that are done."""
-    from .common import progress
-
-    with progress("steps of this run" if steps else "runs", quiet=quiet) as show:
-        if steps:
-            yield (lambda done, total: None), (lambda at: show(at.step, at.steps))
-        else:
-            yield show, (lambda at: None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import IndexFolder, _text, clock
+from .common import IndexFolder, clock, printable
 
 if TYPE_CHECKING:
     from ..search import Hit, Results
@@ -99,7 +99,7 @@ def as_object(results: "Results") -> dict[str, Any]:
         "hits": [
             {
                 "video_id": hit.video_id,
-                "path": _text(hit.path),
+                "path": printable(hit.path),
                 "start": round(hit.start, 3),
                 "end": round(hit.end, 3),
                 "score": round(hit.score, 5),
@@ -108,8 +108,8 @@ def as_object(results: "Results") -> dict[str, Any]:
                     {"start": round(m.start, 3), "end": round(m.end, 3), "score": round(m.score, 5)}
                     for m in hit.moments
                 ],
-                "copies": [_text(path) for path in hit.copies],
-                "duplicates": [_text(path) for path in hit.duplicates],
+                "copies": [printable(path) for path in hit.copies],
+                "duplicates": [printable(path) for path in hit.duplicates],
             }
             for hit in results
         ],
@@ -121,7 +121,7 @@ def _print_csv(results: "Results") -> None:
     writer.writerow(COLUMNS)
     for rank, hit in enumerate(results, 1):
         times = (f"{value:.3f}" for value in (hit.start, hit.end, hit.duration))
-        writer.writerow([rank, f"{hit.score:.5f}", _text(hit.path), *times, hit.video_id])
+        writer.writerow([rank, f"{hit.score:.5f}", printable(hit.path), *times, hit.video_id])
 
 
 def _print_hits(results: "Results", *, show_all: bool, thumbnails: bool | None) -> None:
@@ -148,11 +148,11 @@ def _print_hit(console: Any, rank: int, hit: "Hit") -> None:
     further = ", ".join(f"{clock(m.start)}-{clock(m.end)}" for m in hit.moments[1:])
     line = Text(f"{rank:3}  {hit.score:.3f}  ")
     line.append(f"{clock(hit.start)}-{clock(hit.end)}".ljust(13), style="bold")
-    line.append(f"  {_text(hit.path)}")
+    line.append(f"  {printable(hit.path)}")
     console.print(line)
     notes = [f"also {further}"] if further else []
-    notes += [f"copy: {_text(path)}" for path in hit.copies]
-    notes += [f"shows the same: {_text(path)}" for path in hit.duplicates]
+    notes += [f"copy: {printable(path)}" for path in hit.copies]
+    notes += [f"shows the same: {printable(path)}" for path in hit.duplicates]
     for note in notes:
         console.print(Text(f"            {note}", style="dim"))
 
@@ -170,7 +170,7 @@ def _write_files(results: "Results", save: Path | None, exact: bool, playlist: P
     for hit in results if save is not None else ():
         assert save is not None
         try:
-            typer.echo(f"saved {_text(export.save_clip(hit, save, exact=exact))}", err=True)
+            typer.echo(f"saved {printable(export.save_clip(hit, save, exact=exact))}", err=True)
         except CenterClipError as error:
             failed += 1
             typer.echo(f"centerclip: {error}", err=True)

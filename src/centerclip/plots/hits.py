@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw, ImageFont
 
-from ..cli.common import clock
 from ..video import VideoError, read_times
+from . import clock
 
 if TYPE_CHECKING:
     from rich.text import Text
