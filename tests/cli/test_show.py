@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from centerclip.cli.show import show
 from centerclip.cluster import Stage
 from centerclip.errors import CenterClipError
-from centerclip.model import Step
+from centerclip.model import KeptTokens
 from centerclip.plots.patches import Seen, followed_clusters, look
 from centerclip.plots.tokens import centre_sheet
 from tests.model.tiny import center_clip
@@ -79,7 +79,7 @@ def test_clusters_are_followed_through_stages() -> None:
     nowhere = torch.zeros(1, 1, 3)
     first = torch.tensor([[0, 1, 1, 0], [1, 0, 0, 1]])  # two segments of two clusters
     second = torch.tensor([[0, 1, 2, 0]])  # their four centres, together
-    steps = [Step(Stage(1, 2, 2), nowhere, nowhere, first), Step(Stage(2, 1, 3), nowhere, nowhere, second)]
+    steps = [KeptTokens(Stage(1, 2, 2), nowhere, nowhere, first), KeptTokens(Stage(2, 1, 3), nowhere, nowhere, second)]
     clusters = followed_clusters(steps, frames=2)
     assert clusters is not None
     assert clusters.tolist() == [[0, 1, 1, 0], [0, 2, 2, 0]]

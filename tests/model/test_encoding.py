@@ -1,5 +1,7 @@
 """The encoder against transformers itself, and against a slow encoder made of obvious parts."""
 
+import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +10,7 @@ import torch
 from torch.nn.functional import normalize
 
 from centerclip.cluster import SettingError, temporal_shift, token_shift
-from centerclip.model import ModelError, attach, video_vectors
+from centerclip.model import ModelError, attach, detach, video_vectors
 from tests.cluster import reference
 
 from . import tiny
@@ -320,3 +322,43 @@ def test_fingerprint_changes_with_any_parameter():
         parameter.data += 1e-3
         seen.add(model.fingerprint())
     assert len(seen) == 2 + len(parameters)
+
+
+COPYABLE = ["B2-4,9", "attention:B2-4,9", "means:B1-6,10 B3-3,8", "token-shift", "temporal-shift", "pooling:B2-4,16"]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@pytest.mark.parametrize("setting", COPYABLE)
+def test_a_copy_is_independent(setting, copied):
+    model, video = tiny.center_clip(setting), tiny.videos(1)[0]
+    expected = model.encode_video(video).segments
+    other = copied(model)
+    assert torch.equal(other.encode_video(video).segments, expected)
+    other.set_clustering("B2-3,9")
+    assert len(other.encode_video(video).segments) == 3
+    assert str(model.clustering) == setting
+    assert torch.equal(model.encode_video(video).segments, expected)
+    with other.attachment.record() as kept:
+        model.encode_video(video)
+        assert kept == []
+        other.encode_video(video)
+    assert len(kept) == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("setting", COPYABLE)
+def test_detaching_a_copy_undoes_its_clustering_alone(setting):
+    plain, video = tiny.center_clip("none"), tiny.videos()
+    pixels = plain.preprocess(video).flatten(0, 1)
+    model = tiny.center_clip(setting)
+    expected = model.backbone.vision_model(pixels).pooler_output
+    other = copy.deepcopy(model)
+    detach(other.backbone.vision_model)
+    assert torch.equal(
+        other.backbone.vision_model(pixels).pooler_output, plain.backbone.vision_model(pixels).pooler_output
+    )
+    assert torch.equal(model.backbone.vision_model(pixels).pooler_output, expected)
+    tower = copy.deepcopy(model.backbone.vision_model)
+    detach(tower)
+    assert len(tower(pixels).pooler_output) == len(pixels)
+    attach(tower, "B2-4,9", frames=12)

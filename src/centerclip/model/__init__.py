@@ -1,4 +1,4 @@
-"""Frames and words in, vectors out: CLIP with clustering inside.
+"""Frames and sentences in, vectors out: CLIP with clustering inside.
 
 Nothing is imported before it is used: the command line and a search start without torch.
 """
@@ -8,43 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..errors import ModelError, ModelNotFound, NotADualEncoder, UntrustedFile, WrongWeights
-    from .attachment import Attachment, Step, attach, detach
+    from .attachment import Attachment, KeptTokens, attach, detach
     from .centerclip import CenterCLIP
     from .preprocess import Preprocess
     from .vectors import EncodedVideo, TemporalTransformer, similarity, video_vectors
 
-_HOMES = {
-    "..errors": (
-        "ModelError",
-        "ModelNotFound",
-        "NotADualEncoder",
-        "UntrustedFile",
-        "WrongWeights",
-    ),
-    ".attachment": (
-        "Attachment",
-        "Step",
-        "attach",
-        "detach",
-    ),
+_EXPORTS = {
+    "..errors": ("ModelError", "ModelNotFound", "NotADualEncoder", "UntrustedFile", "WrongWeights"),
+    ".attachment": ("Attachment", "KeptTokens", "attach", "detach"),
     ".centerclip": ("CenterCLIP",),
     ".preprocess": ("Preprocess",),
-    ".vectors": (
-        "EncodedVideo",
-        "TemporalTransformer",
-        "similarity",
-        "video_vectors",
-    ),
+    ".vectors": ("EncodedVideo", "TemporalTransformer", "similarity", "video_vectors"),
 }
 __all__ = [
     "Attachment",
     "CenterCLIP",
     "EncodedVideo",
+    "KeptTokens",
     "ModelError",
     "ModelNotFound",
     "NotADualEncoder",
     "Preprocess",
-    "Step",
     "TemporalTransformer",
     "UntrustedFile",
     "WrongWeights",
@@ -57,7 +41,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for on first use."""
-    for module, names in _HOMES.items():
+    for module, names in _EXPORTS.items():
         if name in names:
             return getattr(import_module(module, __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..model import CenterCLIP, Step
+from ..model import CenterCLIP, KeptTokens
 from ..video import read_frames
 
 
@@ -32,7 +32,7 @@ class Seen:
     places: Tensor
     clusters: Tensor | None
     tokens: Tensor
-    first: Step
+    first: KeptTokens
 
 
 def look(model: CenterCLIP, video: Path, *, start: float | None = None, end: float | None = None) -> Seen:
@@ -68,7 +68,7 @@ def look(model: CenterCLIP, video: Path, *, start: float | None = None, end: flo
     )
 
 
-def followed_clusters(steps: list[Step], frames: int) -> Tensor | None:
+def followed_clusters(steps: list[KeptTokens], frames: int) -> Tensor | None:
     """The cluster that each patch ends up in after all stages, ``[frames, L]``; None when a stage has no clusters."""
     clusters: Tensor | None = None  # [segments of the stage, patches of a segment]
     for step in steps:
