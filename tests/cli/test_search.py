@@ -106,7 +106,7 @@ def test_status_and_doctor_describe_the_index(index: Path, videos: Path, model: 
     assert "bad.mp4" in text
     checked = run("doctor", "--index", index)
     assert checked.exit_code == 0, checked.output
-    assert "ok   vectors   20 looked at, all of norm 1" in checked.stdout
+    assert "ok   vectors   20 checked, all of norm 1" in checked.stdout
     assert "sentences are encoded without torch" in checked.stdout
 
 
