@@ -16,46 +16,23 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-
-app.command()(index.index)
-
-
-app.command()(search.search)
-
-
-app.command()(index.status)
-
-
-app.command()(index.remove)
-
-
-app.command()(serve.serve)
-
-
-app.command()(show.show)
-
-
-app.command()(demo.demo)
-
-
-app.command()(doctor.doctor)
-
-
-app.command()(train.train)
-
-
-app.command()(evaluate.evaluate)
-
-
-app.command()(features.features)
-
-
+# The order is that of `centerclip --help`: what most people use first.
+for command in (
+    index.index,
+    search.search,
+    index.status,
+    index.remove,
+    serve.serve,
+    show.show,
+    demo.demo,
+    doctor.doctor,
+    train.train,
+    evaluate.evaluate,
+    features.features,
+):
+    app.command()(command)
 app.add_typer(data.app, name="data")
-
-
 app.add_typer(bench.app, name="bench")
-
-
 app.add_typer(report.app, name="report")
 
 
@@ -68,19 +45,19 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: bool = typer.Option(
-        False, "--version", help="Print the version and stop.", callback=_print_version, is_eager=True
+        False, "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
     ),
 ) -> None:
     """Find videos, and the moment inside them, with words."""
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 the work could not be done, 2 wrong usage."""
+    """Run the command line. Exit codes: 0 done, 1 could not be done, 2 wrong usage, 130 interrupted."""
     try:
         app()
     except CenterClipError as error:
         typer.echo(f"centerclip: {error}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        typer.echo("centerclip: stopped", err=True)
+        typer.echo("centerclip: interrupted", err=True)
         sys.exit(130)

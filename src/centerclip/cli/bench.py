@@ -2,24 +2,29 @@
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-app = typer.Typer(help="Measure on this machine what clustering saves. Nothing is downloaded.", no_args_is_help=True)
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines for programs.")]
+if TYPE_CHECKING:
+    import torch
+    from rich.table import Table
+
+
+app = typer.Typer(help="Measure what clustering saves on this machine. Nothing is downloaded.", no_args_is_help=True)
+JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON lines for programs.")]
 Quick = Annotated[bool, typer.Option("--quick", help="12 frames only.")]
-Towers = Annotated[str, typer.Option(help="Which towers: ViT-B/32, ViT-B/16 or all.")]
+Towers = Annotated[str, typer.Option(help="Vision tower: ViT-B/32, ViT-B/16 or all.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--setting",
         metavar="SETTING",
-        help="Only this one, with 12 frames; again for more.",
+        help="Only this clustering, with 12 frames; repeat for more.",
         show_default="the paper's",
     ),
 ]
-Device = Annotated[str, typer.Option(help="cpu or cuda; a GPU if there is one.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")]
 
 
 @app.command()
@@ -29,30 +34,26 @@ def encoder(
     setting: Settings = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; every setting runs once in each.")] = 5,
     device: Device = "auto",
-    as_json: AsJson = False,
+    as_json: JsonLines = False,
 ) -> None:
-    """Time to encode a video, at the settings of the paper, against no clustering in the same run."""
+    """Time to encode a video at the paper's settings, against no clustering in the same run."""
     import torch
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     from ..evaluation.costs import encoder_costs
 
-    place = _device(device)
+    target = _device(device)
+    cpu = f"CPU, {torch.get_num_threads()} threads"
+    machine = torch.cuda.get_device_name(target) if target.type == "cuda" else cpu
+    table = _table(f"Encoding one video, random weights, {machine}", "time", "faster", "limit", "share", "G MACs")
     console = Console()
-    table = Table(title=f"Encoding one video, random weights, {_machine(place)}", title_justify="left")
-    for column in ("tower", "frames", "clustering"):
-        table.add_column(column, no_wrap=True)
-    for column in ("time", "faster", "limit", "share", "G MACs"):
-        table.add_column(column, justify="right", no_wrap=True)
-    groups = _chosen(quick, tower, setting)
-    with console.status("") as status:
-        for name, frames, settings in groups:
+    with Console(stderr=True).status("") as status:
+        for name, frames, settings in _chosen(quick, tower, setting):
             status.update(f"{name}, {frames} frames: {', '.join(settings)}")
-            for cost in encoder_costs(name, frames, settings, rounds=rounds, device=place):
+            for cost in encoder_costs(name, frames, settings, rounds=rounds, device=target):
                 if as_json:
-                    typer.echo(json.dumps({**asdict(cost), "device": str(place), "threads": torch.get_num_threads()}))
+                    typer.echo(json.dumps({**asdict(cost), "device": str(target), "threads": torch.get_num_threads()}))
                 table.add_row(
                     cost.tower,
                     str(cost.frames),
@@ -67,7 +68,7 @@ def encoder(
     if not as_json:
         console.print(table)
         console.print(
-            "faster: than no clustering, in the same run. limit: the same with the ids given for free, what the\n"
+            "faster: than no clustering, in the same run. limit: the same if choosing tokens took no time, what the\n"
             "remaining arithmetic allows. share: of the time, in clustering. G MACs: billions of multiply-adds."
         )
 
@@ -78,49 +79,59 @@ def memory(
     tower: Towers = "all",
     setting: Settings = None,
     device: Device = "auto",
-    as_json: AsJson = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Activations that training keeps for the backward pass, with and without clustering."""
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     from ..evaluation.costs import memory_costs
 
+    target = _device(device)
+    title = "Saved for the backward pass of one video, float32, random weights"
+    table = _table(title, "saved", "of none", "less")
     console = Console()
-    table = Table(title="Saved for the backward pass of one video, float32, random weights", title_justify="left")
-    for column in ("tower", "frames", "clustering"):
-        table.add_column(column, no_wrap=True)
-    for column in ("saved", "of none", "less"):
-        table.add_column(column, justify="right")
-    for name, frames, settings in _chosen(quick, tower, setting):
-        with console.status(f"{name}, {frames} frames"):
-            for cost in memory_costs(name, frames, settings, device=_device(device)):
+    with Console(stderr=True).status("") as status:
+        for name, frames, settings in _chosen(quick, tower, setting):
+            status.update(f"{name}, {frames} frames")
+            for cost in memory_costs(name, frames, settings, device=target):
                 if as_json:
                     typer.echo(json.dumps(asdict(cost)))
                 table.add_row(
                     cost.tower, str(cost.frames), escape(cost.clustering), f"{cost.megabytes:.0f} MB",
                     f"{cost.ratio:.2f}", f"{1 - cost.ratio:.0%}",
                 )  # fmt: skip
-        table.add_section()
+            table.add_section()
     if not as_json:
         console.print(table)
         console.print("The paper reports 32 to 35 % less GPU memory in training at such settings (weights included).")
 
 
-def _chosen(quick: bool, tower: str, settings: list[str] | None) -> list[tuple[str, int, tuple[str, ...]]]:
-    from ..cluster import Setting
-    from ..evaluation.costs import PAPER, SIZES
+def _table(title: str, *numbers: str) -> "Table":
+    from rich.table import Table
 
-    if tower != "all" and tower not in SIZES:
-        raise typer.BadParameter(f"no tower {tower!r}; there are {', '.join(SIZES)} and all", param_hint="--tower")
+    table = Table(title=title, title_justify="left")
+    for column in ("tower", "frames", "clustering"):
+        table.add_column(column, no_wrap=True)
+    for column in numbers:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _chosen(quick: bool, tower: str, settings: list[str] | None) -> list[tuple[str, int, tuple[str, ...]]]:
+    """Tower, frames and clustering of what is measured."""
+    from ..cluster import Setting
+    from ..evaluation.costs import PAPER, PATCH_SIZES
+
+    if tower != "all" and tower not in PATCH_SIZES:
+        raise typer.BadParameter(f"no tower {tower!r}; choose {', '.join(PATCH_SIZES)} or all", param_hint="--tower")
     if settings:
-        wanted = tuple(str(Setting.parse(each)) for each in settings)
-        return [(name, 12, wanted) for name in SIZES if tower in ("all", name)]
+        parsed = tuple(str(Setting.parse(each)) for each in settings)
+        return [(name, 12, parsed) for name in PATCH_SIZES if tower in ("all", name)]
     return [group for group in PAPER if tower in ("all", group[0]) and not (quick and group[1] != 12)]
 
 
-def _device(name: str):  # type: ignore[no-untyped-def]
+def _device(name: str) -> "torch.device":
     import torch
 
     if name == "auto":
@@ -128,9 +139,3 @@ def _device(name: str):  # type: ignore[no-untyped-def]
     if name == "cuda" and not torch.cuda.is_available():
         raise typer.BadParameter("this machine has no CUDA GPU that torch can use", param_hint="--device")
     return torch.device(name)
-
-
-def _machine(device) -> str:  # type: ignore[no-untyped-def]
-    import torch
-
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"

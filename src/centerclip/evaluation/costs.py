@@ -1,13 +1,17 @@
-"""What clustering saves: time, arithmetic and training memory, each beside no clustering in the same run."""
+"""What clustering saves: time, arithmetic and training memory, each against no clustering in the same run.
+
+``encoder_costs`` and ``memory_costs`` measure vision towers of the real sizes with random weights (`centerclip bench`),
+``measure_costs`` a model that was trained (the tables of `centerclip report`). Settings take turns, and medians are
+compared, because other work on a machine comes and goes.
+"""
 
 import statistics
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from types import TracebackType
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,8 +22,9 @@ from ..cluster.segments import METHODS, Chooser, chooser_for
 from ..model import CenterCLIP
 from ..model.attachment import attach, detach, token_layout
 
-SIZES = {"ViT-B/32": 32, "ViT-B/16": 16}
-CHOOSING = tuple(name for name in METHODS if name != "attention")  # by the tokens alone, so that it can be timed
+PATCH_SIZES = {"ViT-B/32": 32, "ViT-B/16": 16}
+# Methods that choose by the tokens alone, so that choosing can be timed, or left out, apart from the blocks.
+SEPARABLE = tuple(name for name in METHODS if name != "attention")
 # The settings of the paper's tables: tower, frames, clustering.
 PAPER = (
     ("ViT-B/32", 12, ("B6-6,49", "B6-4,49", "B6-3,49", "spectral:B6-4,49", "spectral:B6-3,49")),
@@ -37,9 +42,9 @@ class EncoderCost:
     frames: int
     clustering: str
     seconds: float  # a video
-    speedup: float  # against no clustering, same run
-    limit: float  # the speed-up if the ids were given for free
-    share: float  # of the time that goes into clustering
+    speedup: float  # against no clustering, in the same run
+    limit: float  # the speed-up if choosing tokens took no time
+    share: float  # of the time, in choosing tokens
     giga_multiply_adds: float
 
 
@@ -61,13 +66,13 @@ def make_tower(name: str, device: str | torch.device = "cpu") -> Any:
     torch.manual_seed(0)
     config = CLIPVisionConfig(
         hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12,
-        image_size=224, patch_size=SIZES[name],
+        image_size=224, patch_size=PATCH_SIZES[name],
     )  # fmt: skip
     return CLIPVisionModel(config).eval().to(device)
 
 
 def moving_pixels(frames: int, device: str | torch.device = "cpu", *, size: int = 224) -> Tensor:
-    """One video ``[frames, 3, size, size]``: a soft picture that drifts by a few pixels a frame."""
+    """One video ``[frames, 3, size, size]``: a blurred image that drifts by a few pixels a frame."""
     generator = torch.Generator().manual_seed(0)
     coarse = torch.randn(1, 3, 40, 40, generator=generator)
     scene = torch.nn.functional.interpolate(coarse, size + 76, mode="bicubic")[0]
@@ -79,25 +84,26 @@ def moving_pixels(frames: int, device: str | torch.device = "cpu", *, size: int 
 def encoder_costs(
     tower: str, frames: int, settings: Iterable[str], *, rounds: int = 5, device: str | torch.device = "cpu"
 ) -> Iterator[EncoderCost]:
-    """Time each setting against no clustering: every form once a round, medians over the rounds."""
+    """Time each setting against no clustering: every one once a round, medians over the rounds."""
     model = make_tower(tower, device)
     pixels = moving_pixels(frames, device)
     patches, _ = token_layout(model)
     parsed = [setting for setting in map(Setting.parse, settings) if setting.method != "none"]
-    inside: dict[str, list[float]] = {str(setting): [] for setting in parsed}
-    forms: dict[str, Callable[[], float]] = {"none": lambda: _timed(model, pixels)}
+    choosing: dict[str, list[float]] = {str(setting): [] for setting in parsed}
+    runs: dict[str, Callable[[], float]] = {"none": lambda: _seconds(model, pixels)}
     for setting in parsed:
-        forms[str(setting)] = _clustered(model, pixels, setting, inside[str(setting)])
-        if setting.method in CHOOSING:
-            forms[f"free {setting}"] = _for_free(model, pixels, setting)
+        runs[str(setting)] = _clustered(model, pixels, setting, choosing[str(setting)])
+        if setting.method in SEPARABLE:
+            runs[f"free {setting}"] = _without_choosing(model, pixels, setting)
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter("ignore", SigmaWarning)  # random weights need not suit the paper's sigma
-        times = _race(forms, rounds, inside)
+        times = _medians(runs, rounds)
     none = times["none"]
     count = multiply_adds(model.config, Setting.parse("none"), frames, patches)
     yield EncoderCost(tower, frames, "none", none, 1.0, 1.0, 0.0, count / 1e9)
     for setting in parsed:
-        seconds, share = times[str(setting)], statistics.median(inside[str(setting)]) / times[str(setting)]
+        seconds = times[str(setting)]
+        share = statistics.median(choosing[str(setting)][1:]) / seconds  # the first run warms up
         count = multiply_adds(model.config, setting, frames, patches)
         limit = none / times.get(f"free {setting}", seconds)
         yield EncoderCost(tower, frames, str(setting), seconds, none / seconds, limit, share, count / 1e9)
@@ -112,7 +118,7 @@ def memory_costs(
     none = saved_bytes(model, pixels)
     yield MemoryCost(tower, frames, "none", none / 2**20, 1.0)
     for setting in (each for each in settings if each != "none"):
-        with attached(model, Setting.parse(setting), frames), warnings.catch_warnings():
+        with _attached(model, Setting.parse(setting), frames), warnings.catch_warnings():
             warnings.simplefilter("ignore", SigmaWarning)
             saved = saved_bytes(model, pixels)
         yield MemoryCost(tower, frames, setting, saved / 2**20, saved / none)
@@ -121,18 +127,18 @@ def memory_costs(
 def saved_bytes(model: Any, pixels: Tensor) -> int:
     """What a forward pass keeps for the backward pass, without the weights; each storage counted once."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    seen: dict[int, int] = {}
+    saved: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
-            seen[storage.data_ptr()] = storage.nbytes()
+            saved[storage.data_ptr()] = storage.nbytes()
         return tensor.detach()  # an output that its own operation keeps would never be freed
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        kept = model(pixels).pooler_output  # alive until counted, so no storage is reused
-    del kept
-    return sum(seen.values())
+        output = model(pixels).pooler_output  # alive until counted, so no storage is reused
+    del output
+    return sum(saved.values())
 
 
 def multiply_adds(config: Any, setting: Setting, frames: int, patches: int, prefix: int = 1) -> int:
@@ -149,83 +155,8 @@ def multiply_adds(config: Any, setting: Setting, frames: int, patches: int, pref
     return total
 
 
-@contextmanager
-def attached(model: Any, setting: Setting, frames: int, chooser: Any = None) -> Iterator[None]:
-    """Clustering for the length of a block."""
-    attach(model, setting, frames=frames, chooser=chooser)
-    try:
-        yield
-    finally:
-        detach(model)
-
-
-def _race(forms: dict[str, Callable[[], float]], rounds: int, inside: dict[str, list[float]]) -> dict[str, float]:
-    for form in forms.values():  # warm up
-        form()
-    for values in inside.values():
-        values.clear()
-    times: dict[str, list[float]] = {name: [] for name in forms}
-    for _ in range(rounds):
-        for name, form in forms.items():
-            times[name].append(form())
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
-def _timed(model: Any, pixels: Tensor) -> float:
-    start = _now(pixels)
-    model(pixels)
-    return _now(pixels) - start
-
-
-def _clustered(model: Any, pixels: Tensor, setting: Setting, inside: list[float]) -> Callable[[], float]:
-    """Runs with a setting, and notes how long the choice of tokens itself took."""
-    spent = [0.0]
-    chooser: Chooser | None = None
-    if setting.method in CHOOSING:
-        merged = len(pixels) // setting.stages[0].segments
-        choose = chooser_for(setting.method, setting.options, merged, token_layout(model)[0], False, None)
-
-        def watched(tokens: Tensor, k: int) -> Tensor | Clusters:
-            start = _now(tokens)
-            found = choose(tokens, k)
-            spent[0] += _now(tokens) - start
-            return found
-
-        chooser = watched
-
-    def run() -> float:
-        spent[0] = 0.0
-        with attached(model, setting, len(pixels), chooser):
-            taken = _timed(model, pixels)
-        inside.append(spent[0])
-        return taken
-
-    return run
-
-
-def _for_free(model: Any, pixels: Tensor, setting: Setting) -> Callable[[], float]:
-    """Runs with ids that cost nothing: the limit that the remaining arithmetic sets."""
-
-    def given(tokens: Tensor, k: int) -> Clusters:
-        order = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
-        return Clusters(order[:, :k], order % k)
-
-    def run() -> float:
-        with attached(model, setting, len(pixels), given):
-            return _timed(model, pixels)
-
-    return run
-
-
-def _now(tensor: Tensor) -> float:
-    if tensor.device.type == "cuda":
-        torch.cuda.synchronize(tensor.device)
-    return time.perf_counter()
-
-
-ROUNDS = 7  # at the least
-SECONDS = 1.0  # at the least: a small model takes milliseconds, and a few of those say little
-SAMPLE_SECONDS = 0.2
+MIN_ROUNDS = 7
+MIN_SECONDS = 1.0  # a small model takes milliseconds, and a few of those say little
 
 
 @dataclass(frozen=True)
@@ -237,20 +168,21 @@ class Costs:
     none_encode_ms: float
     saved_mb: float  # what one video keeps for the backward pass
     none_saved_mb: float
-    peak_gb: float | None = None  # of training: GPU memory on a GPU, resident memory of the process on a CPU
+    # The most memory in use during training: of the GPU, or resident on a CPU; None where it was not measured.
+    peak_gb: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """For ``costs.json``."""
         return asdict(self)
 
 
-def measure_costs(model: CenterCLIP, *, peak_gb: float | None = None, rounds: int = ROUNDS) -> Costs:
+def measure_costs(model: CenterCLIP, *, peak_gb: float | None = None, rounds: int = MIN_ROUNDS) -> Costs:
     """Time and memory of one video; with and without clustering take turns."""
     device, before = model.device, model.clustering
     pixels = moving_pixels(model.frames, device, size=model.preprocess.size)[None]
-    times: dict[str, list[float]] = {"own": [], "none": []}
+    settings: dict[str, str | Setting] = {"clustered": before, "none": "none"}
+    times: dict[str, list[float]] = {name: [] for name in settings}
     saved: dict[str, float] = {}
-    settings: dict[str, str | Setting] = {"own": before, "none": "none"}
     was_training = model.training
     model.eval()
     try:
@@ -258,70 +190,118 @@ def measure_costs(model: CenterCLIP, *, peak_gb: float | None = None, rounds: in
             model.set_clustering(setting)
             saved[name] = saved_bytes(model.backbone.vision_model, pixels[0]) / 1e6
         began = time.perf_counter()
-        turn = 0
-        while turn <= rounds or time.perf_counter() - began < SECONDS:
+        while len(times["none"]) <= rounds or time.perf_counter() - began < MIN_SECONDS:
             for name, setting in settings.items():
                 model.set_clustering(setting)
-                taken = _encode(model, pixels)
-                if turn:  # the first one warms up
-                    times[name].append(taken)
-            turn += 1
+                with torch.inference_mode():
+                    times[name].append(_seconds(model.video_features, pixels))
     finally:
         model.set_clustering(before)
         model.train(was_training)
     return Costs(
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        encode_ms=1000 * statistics.median(times["own"]),
-        none_encode_ms=1000 * statistics.median(times["none"]),
-        saved_mb=saved["own"],
+        encode_ms=1000 * statistics.median(times["clustered"][1:]),  # the first one warms up
+        none_encode_ms=1000 * statistics.median(times["none"][1:]),
+        saved_mb=saved["clustered"],
         none_saved_mb=saved["none"],
         peak_gb=peak_gb,
     )
 
 
-@torch.inference_mode()
-def _encode(model: CenterCLIP, pixels: torch.Tensor) -> float:
-    began = _device_now(model.device)
-    model.video_features(pixels)
-    return _device_now(model.device) - began
-
-
-def _device_now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
+PROC = Path("/proc/self")
 
 
 class PeakMemory:
-    """The most memory in use while the block runs: of the GPU, or resident on a CPU; ``.gb`` afterwards."""
+    """The most memory in use while the block runs: of the GPU, or resident on a CPU.
+
+    Attributes:
+        gb: known after the block. None where it cannot be measured: on a CPU only Linux keeps a peak that can be reset,
+            and the one that ``getrusage`` has elsewhere is of the whole life of the process.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.gb = 0.0
-        self._stop = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self.gb: float | None = None
+        self._measured = True
 
     def __enter__(self) -> "PeakMemory":
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
         else:
-            self._watcher.start()
+            try:
+                (PROC / "clear_refs").write_text("5")  # makes VmHWM the memory in use now; see proc(5)
+            except OSError:
+                self._measured = False
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self.device.type == "cuda":
             self.gb = torch.cuda.max_memory_allocated(self.device) / 1e9
-        else:
-            self._stop.set()
-            self._watcher.join()
+        elif self._measured:
+            status = dict(line.split(":", 1) for line in (PROC / "status").read_text().splitlines())
+            self.gb = int(status["VmHWM"].split()[0]) * 1024 / 1e9
 
-    def _watch(self) -> None:
-        import psutil
 
-        process = psutil.Process()
-        while True:
-            self.gb = max(self.gb, process.memory_info().rss / 1e9)
-            if self._stop.wait(SAMPLE_SECONDS):
-                return
+@contextmanager
+def _attached(model: Any, setting: Setting, frames: int, chooser: Chooser | None = None) -> Iterator[None]:
+    """Clustering for the length of a block."""
+    attach(model, setting, frames=frames, chooser=chooser)
+    try:
+        yield
+    finally:
+        detach(model)
+
+
+def _clustered(model: Any, pixels: Tensor, setting: Setting, choosing: list[float]) -> Callable[[], float]:
+    """A timed run with a setting; it also adds the seconds that choosing tokens took to ``choosing``."""
+    chooser: Chooser | None = None
+    if setting.method in SEPARABLE:
+        merged = len(pixels) // setting.stages[0].segments
+        choose = chooser_for(setting.method, setting.options, merged, token_layout(model)[0], False, None)
+
+        def timed(tokens: Tensor, k: int) -> Tensor | Clusters:
+            start = _now(tokens.device)
+            clusters = choose(tokens, k)
+            choosing[-1] += _now(tokens.device) - start
+            return clusters
+
+        chooser = timed
+
+    def run() -> float:
+        choosing.append(0.0)
+        with _attached(model, setting, len(pixels), chooser):
+            return _seconds(model, pixels)
+
+    return run
+
+
+def _without_choosing(model: Any, pixels: Tensor, setting: Setting) -> Callable[[], float]:
+    """A timed run with ids that cost nothing: the limit that the remaining arithmetic sets."""
+
+    def first_tokens(tokens: Tensor, k: int) -> Clusters:
+        order = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
+        return Clusters(order[:, :k], order % k)
+
+    def run() -> float:
+        with _attached(model, setting, len(pixels), first_tokens):
+            return _seconds(model, pixels)
+
+    return run
+
+
+def _medians(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """Seconds of each, after one round that warms up."""
+    times = [{name: run() for name, run in runs.items()} for _ in range(1 + rounds)]
+    return {name: statistics.median(each[name] for each in times[1:]) for name in runs}
+
+
+def _seconds(function: Callable[[Tensor], object], pixels: Tensor) -> float:
+    start = _now(pixels.device)
+    function(pixels)
+    return _now(pixels.device) - start
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

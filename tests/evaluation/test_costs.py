@@ -1,4 +1,7 @@
+"""What clustering saves: counted and measured on small towers, and printed by ``centerclip bench``."""
+
 import json
+import sys
 
 import pytest
 import torch
@@ -20,7 +23,7 @@ def small_towers(monkeypatch):
         torch.manual_seed(0)
         config = CLIPVisionConfig(
             hidden_size=32, intermediate_size=64, num_hidden_layers=12, num_attention_heads=2,
-            image_size=224, patch_size=costs.SIZES[name],
+            image_size=224, patch_size=costs.PATCH_SIZES[name],
         )  # fmt: skip
         return CLIPVisionModel(config).eval()
 
@@ -64,6 +67,33 @@ def test_saved_bytes_are_counted_once():
 
     # Linear keeps its input, Tanh its output: 2 x [5, 8] float32.
     assert costs.saved_bytes(Model(), torch.randn(5, 8)) == 2 * 5 * 8 * 4
+
+
+def test_peak_memory_is_measured_without_psutil_or_not_claimed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    with costs.PeakMemory(torch.device("cpu")) as peak:
+        kept = torch.ones(2**25)  # 134 MB
+    assert peak.gb is None or peak.gb > kept.nbytes / 1e9  # never 0, which is what was once recorded
+    assert peak.gb is not None or sys.platform != "linux"
+
+
+def test_peak_memory_is_that_of_the_block_alone():
+    earlier = torch.ones(2**27)  # 537 MB, freed before the blocks begin
+    del earlier
+    peaks = [costs.PeakMemory(torch.device("cpu")) for _ in range(2)]
+    with peaks[0]:
+        pass
+    with peaks[1]:
+        kept = torch.ones(2**26)
+    if sys.platform == "linux":
+        assert peaks[1].gb - peaks[0].gb > 0.8 * kept.nbytes / 1e9
+
+
+def test_what_cannot_be_measured_is_none(monkeypatch, tmp_path):
+    monkeypatch.setattr(costs, "PROC", tmp_path / "proc")
+    with costs.PeakMemory(torch.device("cpu")) as peak:
+        pass
+    assert peak.gb is None
 
 
 def test_bench_encoder(small_towers):
