@@ -25,9 +25,12 @@ from transformers import CLIPConfig, CLIPModel
 
 from centerclip import CenterCLIP
 from centerclip.model.backbone import Backbone
+from centerclip.model.pipeline import default_decoders
 from centerclip.model.preprocess import Preprocess
-from centerclip.search.indexer import Indexer, default_decoders
+from centerclip.search import IndexReport
+from centerclip.search.indexer import Indexer
 from centerclip.search.lance import LanceStore
+from centerclip.search.store import File
 from centerclip.video import Window, stream_windows
 from centerclip.video.sampling import Windows
 
@@ -90,7 +93,7 @@ def decode(model: Any, windows: Windows, files: Files) -> float:
             stream_windows(file[0], windows.times, windows.frames, drop, short_side=224)
 
     began = time.perf_counter()
-    threads = [threading.Thread(target=work) for _ in range(default_decoders())]
+    threads = [threading.Thread(target=work) for _ in range(default_decoders(model))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -116,9 +119,12 @@ def whole(model: Any, windows: Windows, files: Files, folder: Path) -> float:
         store.view()
         store._table("videos")  # importing the database is not indexing
         began = time.perf_counter()
-        outcome = Indexer(store, model, windows, decoders=default_decoders()).run(files)
+        report = IndexReport()
+        Indexer(store, model, windows).run(
+            [File(str(path), size, modified, "") for path, size, modified in files], report
+        )
         seconds = time.perf_counter() - began
-    assert (outcome.added, outcome.failed) == (len(files), {})
+    assert (report.added, report.failed) == (len(files), {})
     return seconds
 
 

@@ -3,18 +3,19 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from ..data import Benchmark
-from ..data.loader import Loader
+from ..data import Benchmark, Clip
 from ..distributed import gather
 from ..errors import EvaluationError, first_few
 from ..model import CenterCLIP
+from ..model.pipeline import Deliver, Window, encode_in_order, read_squares
 from ..model.vectors import Rule, video_vectors
-from ..parallel import usable_cores
+from ..video import VideoError
 from .metrics import summaries
 from .ranking import rank_vectors
 from .result import LISTED, Evaluation
@@ -59,9 +60,7 @@ def encode_benchmark(
     """
     size = _same_everywhere(batch_size or model.batch_size(), model.device, world)
     share = _Share(rank, world, model.device)
-    segments, mask, unreadable = _encode_videos(
-        model, benchmark, share, size, workers, skip=allow_unreadable, on_progress=on_progress
-    )
+    segments, mask, unreadable = _encode_videos(model, benchmark, share, size, workers, on_progress=on_progress)
     if unreadable and not allow_unreadable:
         first, reason = next(iter(unreadable.items()))
         raise EvaluationError(
@@ -119,7 +118,6 @@ def _encode_videos(
     size: int,
     workers: int | None,
     *,
-    skip: bool,
     on_progress: OnProgress | None,
 ) -> tuple[Tensor, Tensor, dict[str, str]]:
     """segments ``[V, S, D]`` and mask ``[V, S]`` of the videos that can be read, in order, and why others cannot."""
@@ -128,35 +126,32 @@ def _encode_videos(
     masks = [torch.zeros(0, model.segments, dtype=torch.bool)]
     places: list[int] = []
     failures: dict[str, str] = {}
-    if mine:
-        own = replace(benchmark, videos=tuple(benchmark.videos[place] for place in mine))
-        crew = usable_cores() if workers is None else workers
-        loader = Loader(
-            own,
-            training=False,
-            batch_size=size,
-            frames=model.frames,
-            size=model.preprocess.short_side or model.preprocess.size,
-            squash=None if model.preprocess.crop else model.preprocess.to_square,
-            workers=min(crew, -(-len(mine) // size)),
-            on_error="skip",
-        )
-        for number, batch in enumerate(loader.epoch(), start=1):
-            if on_progress:
-                on_progress("videos", min(len(benchmark), number * size * share.world), len(benchmark))
-            if loader.failures and not skip:
-                continue  # it ends with an error; the rest is only decoded, to name every video that fails
-            with model.inference():
-                vectors, real = model.video_features(batch["rgb"], batch["mask"])
-            segments.append(vectors.cpu())
-            masks.append(real.cpu())
-            places += [mine[place] for place in batch["index"].tolist()]
-        failures = loader.failures
-        loader.close()
+    clips = [benchmark.videos[place] for place in mine]
+    decode = partial(decode_clip, model)
+    for number, each in enumerate(encode_in_order(model, clips, decode, batch_size=size, decoders=workers)):
+        if on_progress:
+            on_progress("videos", min(len(benchmark), (number + 1) * share.world), len(benchmark))
+        if each.error is not None:
+            failures[each.item.id] = failure_text(each.error)
+            continue
+        segments.append(each.segments[None])
+        masks.append(each.mask[None])
+        places.append(mine[number])
     failures = _all_failures(failures, share.world)
     order = share.together(torch.tensor(places, dtype=torch.int64)).argsort()
     found = {clip.id: failures[clip.id] for clip in benchmark.videos if clip.id in failures}
     return share.together(torch.cat(segments))[order], share.together(torch.cat(masks))[order], found
+
+
+def decode_clip(model: CenterCLIP, clip: Clip, deliver: Deliver) -> None:
+    """Decode the frames of a benchmark's video that ``model`` takes."""
+    frames = read_squares(model.preprocess, clip.path, model.frames)
+    deliver(0, Window(frames.rgb, frames.mask))
+
+
+def failure_text(error: Exception) -> str:
+    """Why a video cannot be read, without its path."""
+    return f"{error.detail}. {error.advice}" if isinstance(error, VideoError) else str(error)
 
 
 def _all_failures(own: dict[str, str], world: int) -> dict[str, str]:
@@ -200,7 +195,7 @@ def evaluate(
         rule: the similarity rule; the model's own by default.
         dual_softmax: rank by dual softmax, which sees all queries at once. The label of the result says so.
         batch_size: videos encoded at a time; from the free memory by default.
-        workers: decoding processes; one for each core by default, 0 decodes in this one.
+        workers: threads that decode; by default as many as keep the model busy.
         rank: this process, of ``world``.
         world: number of processes.
         allow_unreadable: leave out videos that cannot be read; the label of the result says so.

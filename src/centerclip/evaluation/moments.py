@@ -10,10 +10,7 @@ from ..data import Benchmark
 from ..data.minivtt import ClipEvents, read_events
 from ..errors import EvaluationError
 from ..model import CenterCLIP
-from ..video import VideoError
 from .evaluate import OnProgress
-
-BATCH = 32  # videos encoded at a time
 
 
 @dataclass(frozen=True)
@@ -50,21 +47,18 @@ def score_moments(
     if not several:
         raise EvaluationError(f"no video of {benchmark.name} {benchmark.split} has two events.")
     right, asked, chance = 0, 0, 0.0
-    for first in range(0, len(several), BATCH):
-        clips = several[first : first + BATCH]
-        try:
-            videos = model.encode_videos([clip.path for clip in clips])
-        except VideoError as error:
-            raise EvaluationError(f"a video cannot be read: {error}") from error
-        for clip, video in zip(clips, videos, strict=True):
-            events = timed[clip.id]
-            best = (model.encode_text([event.caption for event in events.events]) @ video.segments.T).argmax(dim=1)
-            overlaps = _overlaps(events, video.spans)  # [events, segments]
-            right += int(overlaps[torch.arange(len(best)), best.cpu()].sum())
-            chance += float(overlaps.float().mean(dim=1).sum())
-            asked += len(best)
+    videos = model.iter_videos([clip.path for clip in several])
+    for number, (clip, video) in enumerate(zip(several, videos, strict=True), start=1):
+        if isinstance(video, Exception):
+            raise EvaluationError(f"a video cannot be read: {video}") from video
+        events = timed[clip.id]
+        best = (model.encode_text([event.caption for event in events.events]) @ video.segments.T).argmax(dim=1)
+        overlaps = _overlaps(events, video.spans)  # [events, segments]
+        right += int(overlaps[torch.arange(len(best)), best.cpu()].sum())
+        chance += float(overlaps.float().mean(dim=1).sum())
+        asked += len(best)
         if on_progress:
-            on_progress("videos", first + len(clips), len(several))
+            on_progress("videos", number, len(several))
     return MomentScore(right, asked, 100 * chance / asked, one_event=len(benchmark) - len(several))
 
 

@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
 from ..cluster import Setting, Stage
-from ..data import Benchmark
-from ..data.loader import Loader
+from ..data import Benchmark, Clip
+from ..errors import ReportError
 from ..evaluation import Comparison, EncodedBenchmark, Evaluation, compare, evaluate_vectors
+from ..evaluation.evaluate import decode_clip, failure_text
 from ..files import write_atomic
 from ..model import CenterCLIP
+from ..model.pipeline import Decoded, decode_batches, default_decoders
 from ..model.vectors import video_vectors
 from .plan import file_name
 from .table import Table
@@ -98,11 +100,8 @@ def kept_share(setting: Setting, frames: int, patches: int) -> float:
 
 def weights_fingerprint(model: CenterCLIP) -> str:
     """Eight hex digits that change with the weights, the number of frames or the rule."""
-    digest = hashlib.sha256(f"{model.frames} {model.rule} {model.max_tokens}".encode())
-    for name, value in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(value.detach().double().sum().cpu().numpy().tobytes())
-    return digest.hexdigest()[:8]
+    content = f"{model.fingerprint()} {model.frames} {model.rule} {model.max_tokens}"
+    return hashlib.sha256(content.encode()).hexdigest()[:8]
 
 
 def _evaluate(
@@ -113,19 +112,20 @@ def _evaluate(
     segments: dict[str, list[Tensor]] = {setting: [] for setting in settings}
     masks: dict[str, list[Tensor]] = {setting: [] for setting in settings}
     closeness: dict[str, list[Tensor]] = {setting: [] for setting in settings}
-    size, done = model.preprocess.short_side or model.preprocess.size, 0
-    loader = Loader(benchmark, training=False, batch_size=model.batch_size(), frames=model.frames, size=size)
+    done = 0
+    batches = decode_batches(benchmark.videos, partial(decode_clip, model), model.batch_size(), default_decoders(model))
     try:
-        for batch in loader.epoch():
+        for batch in batches:
+            rgb, mask = _stacked(batch)
             plain: Tensor | None = None
-            for setting, (vectors, real) in encode_with_each(model, batch["rgb"], batch["mask"], [NONE, *settings]):
+            for setting, (vectors, real) in encode_with_each(model, rgb, mask, [NONE, *settings]):
                 whole = video_vectors(vectors, real)
                 plain = whole if plain is None else plain
                 if setting in segments:
                     segments[setting].append(vectors.cpu())
                     masks[setting].append(real.cpu())
                     closeness[setting].append(cosine_similarity(whole, plain).cpu())
-            done += len(batch["rgb"])
+            done += len(batch)
             on_progress(done, len(benchmark))
         texts = model.encode_text(benchmark.captions).cpu()
         found = {}
@@ -135,9 +135,18 @@ def _evaluate(
             result = evaluate_vectors(model, encoded, started=began)
             found[setting] = (result, torch.cat(closeness[setting]).mean().item())
     finally:
-        loader.close()
         model.set_clustering(before)
     return found
+
+
+def _stacked(batch: list[Decoded[Clip, None]]) -> tuple[Tensor, Tensor]:
+    """rgb ``[V, T, size, size, 3]`` and mask ``[V, T]`` of decoded videos."""
+    for each in batch:
+        if each.error is not None:
+            raise ReportError(f"video {each.item.id} ({each.item.path}) cannot be read: {failure_text(each.error)}")
+    windows = [each.windows[0] for each in batch]
+    masks = [window.mask for window in windows if window.mask is not None]
+    return torch.stack([window.rgb for window in windows]), torch.stack(masks)
 
 
 @torch.inference_mode()

@@ -1,37 +1,32 @@
-"""Brings an index up to date with its folders: decoding in threads, encoding beside it, one commit for a few videos.
+"""Brings an index up to date with its folders: finds what is new, encodes it, drops what is gone.
 
 The unit of work is one video, by content. Whatever stops the run, a video is in the store whole or not at all, and the
-next run continues with those that are not."""
+next run continues with those that are not.
+"""
 
-import os
-import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..files import content_id, find_videos, is_below
 from ..video.sampling import Windows
 from .results import IndexReport
-from .state import OpenIndex
+from .state import IndexState
 from .store import File, Segments, Store, Video
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ..model import CenterCLIP
-    from ..video import Streamed, Window
+    from ..model.pipeline import Decoded, Deliver
+    from ..video import Streamed
 
-
-COMMIT_SECONDS = 2.0  # how much work a kill can cost, beside the videos that are under way
-COMMIT_SEGMENTS = 20_000
-CPU_BATCH = 8  # windows; larger batches are no faster on a CPU and come in jerks
-AHEAD = 2  # batches that may wait, decoded, for the model
+COMMIT_SECONDS = 2.0  # how much work a kill can cost, beside the videos that are being encoded
+COMMIT_SEGMENTS = 20_000  # how many vectors may wait in memory for the next commit
+CPU_BATCH = 8  # windows; larger batches are no faster on a CPU, and videos would finish in bursts
 
 
 @dataclass(frozen=True)
@@ -44,37 +39,60 @@ class Progress:
     seconds: float
 
 
+def update(
+    index: IndexState,
+    roots: list[Path],
+    *,
+    retry: bool,
+    decoders: int | None,
+    on_progress: Callable[[Progress], None],
+) -> IndexReport:
+    """Encode what is new or changed below the roots and drop what is gone. The caller holds the writer's lock."""
+    report = IndexReport()
+    before = index.store.view()
+    todo: list[File] = []
+    seen: set[str] = set()
+    unreadable: dict[str, str] = {}  # folders
+
+    def note(error: OSError) -> None:
+        unreadable[str(error.filename)] = error.strerror or str(error)
+
+    for path in find_videos(*(root for root in roots if root.exists()), skip=index.folder, on_error=note):
+        seen.add(str(path))
+        try:
+            status = path.stat()
+        except OSError as error:
+            report.failed[str(path)] = f"unreadable: {error.strerror}"
+            continue
+        file = File(str(path), status.st_size, status.st_mtime_ns, "")
+        known = before.files.get(file.path)
+        if known is None or not _unchanged(file, known) or (known.failure and retry):
+            todo.append(file)
+        elif known.failure:
+            report.failed[file.path] = known.failure
+        else:
+            report.unchanged += 1
+    report.failed |= {folder: f"unreadable: {reason}" for folder, reason in unreadable.items()}
+    index.calibration.encode(index.encoder)
+    if todo:  # the model is not even opened when nothing is new
+        Indexer(index.store, index.encoder.model(), index.windows, decoders=decoders, on_progress=on_progress).run(
+            todo, report
+        )
+    _drop_missing(index.store, roots, seen, unreadable, report)
+    index.store.tidy(index.calibration.vectors)
+    if index.store.view().videos is not before.videos or not len(index.calibration.texts):
+        index.calibration.measure(index.store.view())
+    return report
+
+
 @dataclass
-class Outcome:
-    """What became of the files that were given.
+class _Task:
+    """One video being encoded: all files with its content, the one that is read first."""
 
-    Attributes:
-        added: videos that were encoded.
-        recognised: files whose content was known: moved, renamed, copied or touched.
-        failed: path and reason of files that could not be read.
-        video_seconds: length of the videos that were encoded.
-        segments: vectors that were added.
-    """
-
-    added: int = 0
-    recognised: int = 0
-    failed: dict[str, str] = field(default_factory=dict)
-    video_seconds: float = 0.0
-    segments: int = 0
-
-
-@dataclass
-class _Job:
-    """One video on its way."""
-
-    id: str
     files: list[File]
-    vectors: dict[int, np.ndarray] = field(default_factory=dict)  # window -> [S, D]
     streamed: "Streamed | None" = None
-
-
-class _Stopped(Exception):
-    """The run is over; a decoding thread gives up."""
+    failure: str = ""  # of the content: every file has it
+    failed: list[File] = field(default_factory=list)  # files that could not be read while another could
 
 
 class Indexer:
@@ -84,7 +102,7 @@ class Indexer:
         store: where to; the caller holds its lock.
         model: what with.
         windows: how videos are cut.
-        decoders: files read at the same time.
+        decoders: files read at the same time; by default as many as keep the model busy.
         on_progress: called after every commit.
     """
 
@@ -94,196 +112,143 @@ class Indexer:
         model: "CenterCLIP",
         windows: Windows,
         *,
-        decoders: int = 2,
+        decoders: int | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
+        from ..model.pipeline import default_decoders
+
         self.store, self.model, self.windows, self.on_progress = store, model, windows, on_progress
-        self.decoders = decoders
-        self.batch = model.batch_size() if model.device.type == "cuda" else min(CPU_BATCH, model.batch_size())
-        self._queue: queue.Queue[Any] = queue.Queue(maxsize=AHEAD * self.batch)
-        self._stop = threading.Event()
+        self.decoders = decoders or default_decoders(model)
+        self.batch_size = min(CPU_BATCH, model.batch_size()) if model.device.type == "cpu" else model.batch_size()
         self._lock = threading.Lock()
         self._known = set(store.view().videos)
-        self._under_way: dict[str, _Job] = {}
+        self._tasks: dict[str, _Task] = {}  # by the id of the video
 
-    def run(self, files: Sequence[tuple[Path, int, int]]) -> Outcome:
-        """Index files, given as path, size and time of change in nanoseconds."""
-        self._todo = iter(files)
-        self._outcome, self._total, self._began = Outcome(), len(files), time.monotonic()
+    def run(self, files: Sequence[File], report: IndexReport) -> None:
+        """Encode files (with their size and time as they were found) and count them in ``report``."""
+        from ..model.pipeline import encode_as_decoded
+
+        self._report, self._total, self._began = report, len(files), time.monotonic()
         self._videos: list[tuple[Video, Segments]] = []
         self._files: list[File] = []
         self._finished, self._last_commit = 0, time.monotonic()
-        threads = [threading.Thread(target=self._decode_files, daemon=True) for _ in range(self.decoders)]
-        for thread in threads:
-            thread.start()
+        encoded = encode_as_decoded(
+            self.model,
+            files,
+            self._decode,
+            batch_size=self.batch_size,
+            decoders=self.decoders,
+            on_batch=self._commit_now_and_then,
+        )
         try:
-            self._encode(len(threads))
+            for each in encoded:
+                self._settle(each)
+                self._commit_now_and_then()
         except KeyboardInterrupt:
-            self._commit()  # what is done is done
+            self._commit()  # what is encoded is kept
             raise
         finally:
-            self._stop.set()
-            for thread in threads:
-                while thread.is_alive():
-                    with suppress(queue.Empty):  # a thread may wait for room
-                        self._queue.get_nowait()
-                    thread.join(0.05)
+            encoded.close()  # type: ignore[attr-defined]  # a generator: ends its threads
         self._commit()
-        return self._outcome
 
-    # ---- decoding: in threads --------------------------------------------------------------------------------
+    # ---- in the decoding threads ------------------------------------------------------------------------------
 
-    def _decode_files(self) -> None:
-        try:
-            while True:
-                with self._lock:
-                    file = next(self._todo, None)
-                if file is None:
-                    break
-                self._decode_file(*file)
-        except _Stopped:
-            return
-        except BaseException as error:  # a fault of ours: the run must not wait for this thread
-            self._put(error)
-        self._put(None)
+    def _decode(self, file: File, deliver: "Deliver") -> "_Task | File | None":
+        """Decode a video that nobody has taken yet.
 
-    def _decode_file(self, path: Path, size: int, modified: int) -> None:
+        Returns:
+            the task; the file alone, when its content is in the index; None, when another thread decodes a copy of it.
+        """
+        file = replace(file, video=content_id(Path(file.path)))
+        with self._lock:
+            if file.video in self._known:
+                return file
+            if file.video in self._tasks:
+                self._tasks[file.video].files.append(file)
+                return None
+            task = self._tasks[file.video] = _Task([file])
+        while not self._read(task, deliver):
+            pass
+        return task
+
+    def _read(self, task: _Task, deliver: "Deliver") -> bool:
+        """Read a video from its first file; whether that settles it. If not, a copy of the file comes next."""
+        from ..model.pipeline import UNREADABLE, Window, to_squares
         from ..video import VideoError, stream_windows
 
-        file = File(str(path), size, modified, "")
+        file, preprocess = task.files[0], self.model.preprocess
+        failure, spoiled = "", False
         try:
-            video = content_id(path)
-        except OSError as error:
-            self._put(_failed(file, f"unreadable: {error.strerror or error}"))
-            return
-        file = File(str(path), size, modified, video)
-        job = self._claim(file)
-        if job is None:
-            return
-        preprocess = self.model.preprocess
-        short_side = (preprocess.short_side or preprocess.size) if preprocess.crop else None
-        try:
-            job.streamed = stream_windows(
-                path,
+            task.streamed = stream_windows(
+                file.path,
                 self.windows.times,
                 self.windows.frames,
-                lambda window: self._put((job, window.number, self._square(window))),
-                short_side=short_side,
+                lambda window: deliver(window.number, Window(to_squares(preprocess, window.rgb))),
+                short_side=preprocess.read_size,
             )
-            status = path.stat()
-            if (status.st_size, status.st_mtime_ns) != (size, modified):
-                raise OSError("the file changed while it was read; the next run takes it again")
-            self._put(job)
         except VideoError as error:
-            self._give_up(job, f"{error.reason}: {error.detail}. {error.advice}")
-        except (OSError, MemoryError, ValueError, RuntimeError) as error:
-            self._give_up(job, f"unreadable: {error}")
-
-    def _claim(self, file: File) -> _Job | None:
-        """A job for a video that nobody has taken; a copy of one that is known or under way needs none."""
+            failure = f"{error.reason}: {error.detail}. {error.advice}"
+        except UNREADABLE as error:
+            failure, spoiled = f"unreadable: {error}", True
+        if not _is_as_found(file):
+            failure, spoiled = "unreadable: the file changed while it was read; the next run takes it again", True
+        if not failure:
+            return True
+        task.streamed = None
         with self._lock:
-            if file.video not in self._known:
-                job = self._under_way.get(file.video)
-                if job is None:
-                    self._under_way[file.video] = job = _Job(file.video, [file])
-                    return job
-                job.files.append(file)
-                return None
-        self._put(file)
-        return None
+            if spoiled and len(task.files) > 1:  # it is about this file: a copy may be fine
+                task.failed.append(replace(task.files.pop(0), video="", failure=failure))
+                return False
+            task.failure = failure
+            del self._tasks[file.video]
+        return True
 
-    def _give_up(self, job: _Job, reason: str) -> None:
+    # ---- in the thread of the caller --------------------------------------------------------------------------
+
+    def _settle(self, decoded: "Decoded[File, _Task | File | None]") -> None:
+        """Put what became of a file into the next commit."""
+        task = decoded.info
+        if decoded.error is not None:
+            reason = getattr(decoded.error, "strerror", None) or str(decoded.error)
+            self._note(replace(decoded.item, failure=f"unreadable: {reason}"))
+        elif isinstance(task, File):
+            self._note(task)
+        elif task is not None:
+            for file in task.failed:
+                self._note(file)
+            if task.failure:
+                for file in task.files:
+                    self._note(replace(file, video="", failure=task.failure))
+            else:
+                self._add(task, decoded.segments.numpy())
+
+    def _add(self, task: _Task, vectors: np.ndarray) -> None:
+        info, video = task.streamed, task.files[0].video
+        assert info is not None
+        starts, ends = self.windows.spans(info.duration)
+        self._videos.append(
+            (
+                Video(video, info.duration, info.width, info.height, time.time(), info.note or ""),
+                Segments(starts, ends, vectors),
+            )
+        )
+        self._report.added += 1
+        self._report.recognised -= 1  # its first file is counted with it
+        self._report.video_seconds += info.duration
+        self._report.segments += len(starts)
         with self._lock:
-            del self._under_way[job.id]
-        for file in job.files:
-            self._put(_failed(file, reason))
-
-    def _square(self, window: "Window") -> "Tensor":
-        """uint8 ``[T, size, size, 3]``: small, and the same for all videos, so that windows of several make a batch."""
-        import torch
-
-        # NumPy's copy, because torch would wake threads for it.
-        return torch.from_numpy(np.ascontiguousarray(self.model.preprocess.to_square(window.rgb).numpy()))
-
-    def _put(self, item: Any) -> None:
-        while not self._stop.is_set():
-            with suppress(queue.Full):
-                self._queue.put(item, timeout=0.2)
-                return
-        raise _Stopped
-
-    # ---- encoding: in the thread of the caller ----------------------------------------------------------------
-
-    def _encode(self, running: int) -> None:
-        waiting: list[tuple[_Job, int, Tensor]] = []
-        ended: list[_Job] = []
-        while running:
-            item = self._next(idle=not waiting)
-            if isinstance(item, tuple):
-                waiting.append(item)
-            elif isinstance(item, _Job):
-                ended.append(item)
-            elif isinstance(item, File):
-                self._settle(item)
-            elif isinstance(item, BaseException):
-                raise item
-            elif item is None:
-                running -= 1
-            if waiting and (len(waiting) >= self.batch or item is queue.Empty):
-                self._encode_windows(waiting)
-                waiting = []
-            if not waiting:
-                for job in ended:
-                    self._finish(job)
-                ended = []
-            self._commit_now_and_then()
-        self._encode_windows(waiting)
-        for job in ended:
-            self._finish(job)
-
-    def _next(self, idle: bool) -> Any:
-        """The next item; the class ``queue.Empty`` when nothing is there and something else could be done."""
-        try:
-            return self._queue.get(timeout=0.5) if idle else self._queue.get_nowait()
-        except queue.Empty:
-            return queue.Empty
-
-    def _encode_windows(self, waiting: "list[tuple[_Job, int, Tensor]]") -> None:
-        import torch
-
-        for first in range(0, len(waiting), self.batch):
-            part = waiting[first : first + self.batch]
-            with self.model.inference():  # half precision on a GPU, as encode_videos has it
-                segments, _ = self.model.video_features(torch.stack([rgb for _, _, rgb in part]))
-            for (job, number, _), vectors in zip(part, segments.float().cpu().numpy(), strict=True):
-                if number == 0:
-                    job.vectors.clear()  # a damaged file is read again from its start
-                job.vectors[number] = vectors
-
-    def _finish(self, job: _Job) -> None:
-        assert job.streamed is not None
-        starts, ends = self.windows.spans(job.streamed.duration)
-        vectors = np.concatenate([job.vectors[number] for number in range(job.streamed.windows)])
-        info = job.streamed
-        video = Video(job.id, info.duration, info.width, info.height, time.time(), info.note or "")
-        self._videos.append((video, Segments(starts, ends, vectors)))
-        self._outcome.added += 1
-        self._outcome.recognised -= 1  # its first file is counted with it
-        self._outcome.video_seconds += info.duration
-        self._outcome.segments += len(starts)
-        with self._lock:
-            self._known.add(job.id)
-            del self._under_way[job.id]
-            files = list(job.files)
+            self._known.add(video)
+            del self._tasks[video]
+            files = list(task.files)
         for file in files:
-            self._settle(file)
+            self._note(file)
 
-    def _settle(self, file: File) -> None:
+    def _note(self, file: File) -> None:
         self._files.append(file)
         if file.failure:
-            self._outcome.failed[file.path] = file.failure
+            self._report.failed[file.path] = file.failure
         else:
-            self._outcome.recognised += 1
+            self._report.recognised += 1
 
     def _commit_now_and_then(self) -> None:
         waited = time.monotonic() - self._last_commit
@@ -297,71 +262,22 @@ class Indexer:
             self._videos, self._files = [], []
         self._last_commit = time.monotonic()
         seconds = self._last_commit - self._began
-        self.on_progress(Progress(self._finished, self._total, self._outcome.video_seconds, seconds))
+        self.on_progress(Progress(self._finished, self._total, self._report.video_seconds, seconds))
 
 
-def _failed(file: File, reason: str) -> File:
-    return File(file.path, file.size, file.modified, "", reason)
-
-
-def update(
-    index: OpenIndex,
-    roots: list[Path],
-    *,
-    retry: bool,
-    decoders: int | None,
-    on_progress: Callable[[Progress], None],
-) -> IndexReport:
-    """Encode what is new or changed below the roots and drop what is gone. The caller holds the lock."""
-    report = IndexReport()
-    before = index.store.view()
-    known = before.files
-    todo, seen = [], set()
-    unreadable: dict[str, str] = {}
-
-    def note(error: OSError) -> None:
-        unreadable[str(error.filename)] = error.strerror or str(error)
-
-    for path in find_videos(*(root for root in roots if root.exists()), skip=index.folder, on_error=note):
-        seen.add(str(path))
-        try:
-            status = path.stat()
-        except OSError as error:
-            report.failed[str(path)] = f"unreadable: {error.strerror}"
-            continue
-        file = known.get(str(path))
-        same = file is not None and (file.size, file.modified) == (status.st_size, status.st_mtime_ns)
-        if file is None or not same or (file.failure and retry):
-            todo.append((path, status.st_size, status.st_mtime_ns))
-        elif file.failure:
-            report.failed[str(path)] = file.failure
-        else:
-            report.unchanged += 1
-    report.failed |= {folder: f"unreadable: {reason}" for folder, reason in unreadable.items()}
-    index.calibration.encode(index.encoder)
-    if todo:  # the model is not even opened when nothing is new
-        indexer = Indexer(
-            index.store,
-            index.encoder.model(),
-            index.windows,
-            decoders=decoders or default_decoders(),
-            on_progress=on_progress,
-        )
-        outcome = indexer.run(todo)
-        report.added, report.recognised = outcome.added, outcome.recognised
-        report.video_seconds, report.segments = outcome.video_seconds, outcome.segments
-        report.failed |= outcome.failed
-    _drop_missing(index.store, roots, seen, unreadable, report)
-    index.store.tidy(index.calibration.vectors)
-    if index.store.view().videos is not before.videos or not len(index.calibration.texts):
-        index.calibration.measure(index.store.view())
-    return report
+def drop(store: Store, paths: set[str]) -> None:
+    """Remove files, and the videos that are left without any."""
+    view = store.view()
+    left = {file.video for path, file in view.files.items() if path not in paths}
+    orphans = [video for video in view.videos if video not in left]
+    if paths or orphans:
+        store.remove(orphans, sorted(paths))
 
 
 def _drop_missing(
     store: Store, roots: list[Path], seen: set[str], unreadable: Collection[str], report: IndexReport
 ) -> None:
-    """Drop files that are gone from the folders that were walked; a whole folder that is empty now is kept."""
+    """Drop files that are gone from the folders that were walked; a folder that is empty now is kept as it was."""
     known = store.view().files
     gone: set[str] = set()
     for root in roots:
@@ -375,16 +291,13 @@ def _drop_missing(
     report.removed = len(gone)
 
 
-def drop(store: Store, paths: set[str]) -> None:
-    """Remove files, and the videos that are left without any."""
-    view = store.view()
-    left = {file.video for path, file in view.files.items() if path not in paths}
-    orphans = [video for video in view.videos if video not in left]
-    if paths or orphans:
-        store.remove(orphans, sorted(paths))
+def _unchanged(file: File, known: File) -> bool:
+    return (file.size, file.modified) == (known.size, known.modified)
 
 
-def default_decoders() -> int:
-    """Files to read at the same time: enough to keep the model busy, few enough to leave it the processor."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(4, cores // 2))
+def _is_as_found(file: File) -> bool:
+    try:
+        status = Path(file.path).stat()
+    except OSError:
+        return False
+    return (status.st_size, status.st_mtime_ns) == (file.size, file.modified)
