@@ -81,6 +81,12 @@ def first_few(names: Sequence[str]) -> str:
     return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN:,} more"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, in one line; its type where it says nothing."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].rstrip(".")[:200]
+
+
 class TrainingError(CenterClipError):
     """A run cannot start or go on."""
 
@@ -131,6 +137,10 @@ class DiskFull(SearchError):
 
 class UnknownVideo(SearchError):
     """The index has no such video."""
+
+
+class PortTaken(CenterClipError):
+    """Another program listens on the port."""
 
 
 class ReportError(CenterClipError):

@@ -76,9 +76,9 @@ class Script(torch.nn.Module):
 def test_torchscript_archives_need_a_known_hash_or_trust(tmp_path, original, expected, monkeypatch):
     path = tmp_path / "ViT-B-32.pt"
     torch.jit.save(torch.jit.script(Script(tiny.openai_weights(original))), path)
-    with pytest.raises(UntrustedFile, match=r"runs code when opened.*trust=True"):
+    with pytest.raises(UntrustedFile, match=r"runs code when opened.*trust_torchscript=True"):
         open_backbone(path)
-    assert equal(path, expected, trust=True)
+    assert equal(path, expected, trust_torchscript=True)
     import hashlib
 
     monkeypatch.setitem(checkpoints.PUBLISHED, hashlib.sha256(path.read_bytes()).hexdigest(), "this one")
@@ -181,69 +181,14 @@ def test_nothing_there():
         open_backbone("models/clip.pt")
 
 
-@pytest.fixture
-def empty_cache(monkeypatch, tmp_path):
-    monkeypatch.setattr("centerclip.model.backbone._cached", lambda name: None)
-
-
-def test_no_connection_says_how_to_go_on(monkeypatch, empty_cache):
-    from huggingface_hub import HfApi
-
-    def unreachable(*args, **kwargs):
-        raise OSError("[Errno -2] Name or service not known")
-
-    monkeypatch.setattr(HfApi, "model_info", unreachable)
-    with pytest.raises(
-        ModelNotFound, match=r'"openai/clip-vit-base-patch32" is not on this machine.*--model my-folder'
-    ):
-        open_backbone("openai/clip-vit-base-patch32")
-
-
-def test_unknown_hub_name(monkeypatch, empty_cache):
-    from unittest.mock import MagicMock
-
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import RepositoryNotFoundError
-
-    def unknown(*args, **kwargs):
-        raise RepositoryNotFoundError("404", response=MagicMock(status_code=404))
-
-    monkeypatch.setattr(HfApi, "model_info", unknown)
-    with pytest.raises(ModelNotFound, match=r"no such model on the Hugging Face hub"):
-        open_backbone("openai/no-such-clip")
-
-
-def test_hub_download_takes_one_set_of_weights(monkeypatch, empty_cache, tmp_path):
-    from types import SimpleNamespace
-
-    import huggingface_hub
-
-    tiny.clip().save_pretrained(tmp_path)
-    tiny.tokenizer().save_pretrained(tmp_path)
-    asked = {}
-
-    def download(name, **options):
-        asked.update(options, name=name)
-        return str(tmp_path)
-
-    files = ["config.json", "model.safetensors", "pytorch_model.bin", "tf_model.h5"]
-    info = SimpleNamespace(sha="abc", siblings=[SimpleNamespace(rfilename=file) for file in files])
-    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *args, **kwargs: info)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    open_backbone("some/clip")
-    assert asked["name"] == "some/clip"
-    assert "*.safetensors" in asked["allow_patterns"]
-    assert not any("bin" in pattern or "h5" in pattern for pattern in asked["allow_patterns"])
-
-
 def test_a_folder_without_a_model(tmp_path):
-    with pytest.raises(ModelNotFound, match=r"no model folder: it has no config\.json"):
+    with pytest.raises(ModelNotFound, match=r"not a model folder: it has no config\.json"):
         open_backbone(tmp_path)
 
 
 def test_another_kind_of_model(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(NotADualEncoder, match="holds a bert model"):
+    with pytest.raises(NotADualEncoder, match="holds a model of type 'bert'"):
         open_backbone(tmp_path)
 
 
@@ -254,7 +199,7 @@ def test_missing_weights(tmp_path):
     weights = load_file(tmp_path / "model.safetensors")
     del weights["visual_projection.weight"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(WrongWeights, match=r"lacks 1 of the weights.*visual_projection.weight"):
+    with pytest.raises(WrongWeights, match=r"lacks weights that config.json asks for: visual_projection.weight"):
         open_backbone(tmp_path)
 
 
@@ -303,7 +248,7 @@ def test_files_that_hold_something_else(tmp_path, original):
 
 def test_weights_without_their_folder(tmp_path):
     tiny.clip().save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="pass the folder"):
+    with pytest.raises(ModelError, match="pass its folder"):
         open_backbone(tmp_path / "model.safetensors")
 
 

@@ -18,8 +18,8 @@ def demo_clips() -> Path:
     return _present(BUNDLE / "clips")
 
 
-def known_as(name: str | Path) -> str | Path:
-    """What a model's name stands for: ``"demo"`` is the bundled model; any other name is itself."""
+def resolve_model(name: str | Path) -> str | Path:
+    """The folder of the bundled model for ``"demo"``; any other name is itself."""
     return demo_model() if name == DEMO else name
 
 

@@ -18,7 +18,7 @@ from ..cluster.segments import Chooser
 from ..errors import ModelError
 from ..video import bin_centres
 from .attachment import Attachment, attach, detach
-from .backbone import SETTINGS, TEMPORAL, Backbone, open_backbone
+from .backbone import SETTINGS_FILE, TEMPORAL_FILE, Backbone, open_backbone
 from .pipeline import Deliver, Window, encode_in_order, read_squares, to_squares
 from .vectors import EncodedVideo, Rule, TemporalTransformer, similarity, video_vectors
 
@@ -61,6 +61,7 @@ class CenterCLIP(nn.Module):
         cls,
         name: str | Path,
         *,
+        revision: str | None = None,
         clustering: str | Setting | None = None,
         frames: int | None = None,
         max_tokens: int | None = None,
@@ -68,13 +69,14 @@ class CenterCLIP(nn.Module):
         temporal: Literal["none", "seqTransf"] | None = None,
         resize: Literal["torch", "pil"] = "torch",
         device: str | torch.device | None = None,
-        trust: bool = False,
+        trust_torchscript: bool = False,
         compile: bool = False,
     ) -> "CenterCLIP":
         """Open a model. What is not given comes from the model's ``centerclip.json``, else from the defaults.
 
         Args:
             name: a Hugging Face hub name, a folder, or an OpenAI, CLIP4Clip or CenterCLIP checkpoint file.
+            revision: a branch, tag or commit of a model on the hub; its main branch by default.
             clustering: the paper's notation, ``"none"`` by default.
             frames: frames taken of a video, 12 by default.
             max_tokens: most tokens of a sentence; what the text tower takes by default.
@@ -83,10 +85,10 @@ class CenterCLIP(nn.Module):
                 ``"none"`` leaves out one that it has.
             resize: how frames are resized, ``"torch"`` (batched) or ``"pil"``.
             device: where to put it; a GPU if there is one.
-            trust: open a TorchScript archive that OpenAI did not publish; opening runs the code inside.
+            trust_torchscript: open a TorchScript archive that OpenAI did not publish; this runs the code inside.
             compile: compile the transformer blocks on first use; for a GPU only.
         """
-        backbone = open_backbone(name, trust=trust)
+        backbone = open_backbone(name, revision=revision, trust_torchscript=trust_torchscript)
         backbone.preprocess = backbone.preprocess.with_resize(resize)
         if temporal == "none":
             backbone.temporal = None
@@ -326,11 +328,11 @@ class CenterCLIP(nn.Module):
             self.backbone.save_pretrained(place)
             self.tokenizer.save_pretrained(place)
             if self.temporal is not None:
-                save_file(self.temporal.state_dict(), place / TEMPORAL)
+                save_file(self.temporal.state_dict(), place / TEMPORAL_FILE)
                 settings["temporal"] = self.temporal.sizes()
             _write_json(place / "preprocessor_config.json", self.preprocess.to_config())
-            _write_json(place / SETTINGS, settings)
-            for file in sorted(place.iterdir(), key=lambda file: file.name == SETTINGS):
+            _write_json(place / SETTINGS_FILE, settings)
+            for file in sorted(place.iterdir(), key=lambda file: file.name == SETTINGS_FILE):
                 file.replace(target / file.name)
 
     # ---- inside ---------------------------------------------------------------------------------------------

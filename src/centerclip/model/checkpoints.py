@@ -25,15 +25,15 @@ INNER = ("state_dict", "model_state_dict", "model")  # where training scripts pu
 HEAD = "transformerClip."  # CLIP4Clip's temporal transformer
 
 
-def read_state_dict(path: Path, *, trust: bool = False) -> dict[str, Tensor]:
+def read_state_dict(path: Path, *, trust_torchscript: bool = False) -> dict[str, Tensor]:
     """The weights in a ``.pt``, ``.pth`` or ``.bin`` file, under OpenAI's names, in float32.
 
     Args:
         path: the file.
-        trust: open a TorchScript archive that is not one of OpenAI's. Opening it runs the code inside.
+        trust_torchscript: open a TorchScript archive that is not one of OpenAI's. Opening it runs the code inside.
     """
     if _is_torchscript(path):
-        _check_trust(path, trust)
+        _check_trust(path, trust_torchscript)
         try:
             return {
                 name: _plain(value) for name, value in torch.jit.load(path, map_location="cpu").state_dict().items()
@@ -107,15 +107,15 @@ def _is_torchscript(path: Path) -> bool:
         return False
 
 
-def _check_trust(path: Path, trust: bool) -> None:
-    if trust:
+def _check_trust(path: Path, trust_torchscript: bool) -> None:
+    if trust_torchscript:
         return
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest not in PUBLISHED:
         raise UntrustedFile(
             f"{path} is a TorchScript archive, which runs code when opened, and its SHA-256 is not one that OpenAI "
-            "published. If you know where it comes from, open it with trust=True (--trust)"
+            "published. If you know where it comes from, open it with trust_torchscript=True"
         )
 
 
