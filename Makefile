@@ -33,9 +33,10 @@ font: .venv/ready
 		echo "no emoji font found: its tests are left out; install one (apt-get install fonts-noto-color-emoji)"; \
 	fi
 
-lint: .venv/ready ## format check, lint, types
+lint: .venv/ready ## format check, lint, directions of imports, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
 format: .venv/ready ## rewrite the code in the project's format
