@@ -64,8 +64,8 @@ def test_blocks_of_any_shape_give_the_ranks_of_the_matrix(
     texts, videos = coarse_vectors(47, 17)
     owners = torch.randint(0, 15, (47,), generator=torch.Generator().manual_seed(1))  # the last two have no captions
     whole = rank_matrix(texts @ videos.T, owners, top=5)
-    monkeypatch.setattr(ranking, "ROWS", rows)
-    monkeypatch.setattr(ranking, "BLOCK", block)
+    monkeypatch.setattr(ranking, "BLOCK_CAPTIONS", rows)
+    monkeypatch.setattr(ranking, "BLOCK_SCORES", block)
     found = rank_vectors(texts, videos, owners, top=5)
     assert (found.t2v == whole.t2v).all()
     assert (found.v2t == whole.v2t).all()
@@ -130,10 +130,10 @@ def test_what_is_no_number_is_named_and_never_dropped(wrong: float) -> None:
 @pytest.mark.parametrize(
     ("shape", "owners", "message"),
     [
-        ((3, 2), None, "3 captions and 2 videos are no pairs"),
+        ((3, 2), None, "3 captions and 2 videos are not one to one"),
         ((2, 2), [0, 2], "caption 1 belongs to video 2, but there are 2 videos"),
-        ((2, 2), [0], "must hold 2 whole numbers"),
-        ((2, 2), [0.0, 1.0], "must hold 2 whole numbers"),
+        ((2, 2), [0], "must be 2 integers"),
+        ((2, 2), [0.0, 1.0], "must be 2 integers"),
         ((0, 2), [], "nothing to rank"),
         ((2, 2, 2), None, r"must be \[captions, videos\]"),
     ],

@@ -40,7 +40,7 @@ def made(quality: float, *, videos: int = 40, captions: int = 3, seed: int = 0, 
     return replace(result, **changes)
 
 
-def test_a_draw_is_the_figures_of_the_drawn_videos_with_all_their_captions() -> None:
+def test_a_sample_is_the_metrics_of_the_drawn_videos_with_all_their_captions() -> None:
     result = made(1.0, videos=7)
     ranks, owners = result.ranks.t2v, result.video_of_caption
     samples = metrics.resampled([ranks], owners, 7, resamples=20, seed=3)[:, 0]
@@ -94,11 +94,11 @@ def test_a_saved_result_comes_back_and_its_queries_can_be_read(tmp_path: Path) -
     assert all(row["top1"] == row["video"] for row in right)
 
 
-def test_figures_stay_inside_their_intervals_and_the_same_seed_gives_the_same() -> None:
+def test_metrics_stay_inside_their_intervals_and_the_same_seed_gives_the_same() -> None:
     result, again = made(1.0), made(1.0)
     assert result.intervals == again.intervals
-    for direction, figures in result.metrics.items():
-        for name, value in figures.items():
+    for direction, values in result.metrics.items():
+        for name, value in values.items():
             low, high = result.interval(direction, name)
             assert low <= value <= high
 
@@ -107,17 +107,17 @@ def test_files_that_do_not_belong_together_or_are_damaged_are_refused(tmp_path: 
     made(1.0).save(tmp_path / "a")
     made(2.0).save(tmp_path / "b")
     (tmp_path / "a" / "queries.csv").replace(tmp_path / "b" / "queries.csv")
-    with pytest.raises(EvaluationError, match=r"are of two evaluations"):
+    with pytest.raises(EvaluationError, match=r"are from different evaluations"):
         Evaluation.load(tmp_path / "b")
-    with pytest.raises(EvaluationError, match=r"there is no .*queries\.csv"):
+    with pytest.raises(EvaluationError, match=r"queries\.csv is missing"):
         Evaluation.load(tmp_path / "a")
-    with pytest.raises(EvaluationError, match=r"there is no .*c; `centerclip evaluate --output DIR`"):
+    with pytest.raises(EvaluationError, match=r"c does not exist; `centerclip evaluate --output DIR`"):
         Evaluation.load(tmp_path / "c")
     (tmp_path / "a" / "evaluation.json").write_text(json.dumps({"metrics": {}}))
-    with pytest.raises(EvaluationError, match=r"is no saved evaluation: KeyError"):
+    with pytest.raises(EvaluationError, match=r"is not a saved evaluation: KeyError"):
         Evaluation.load(tmp_path / "a")
     (tmp_path / "b" / "queries.csv").write_text("direction,id\nt2v,x\n")
-    with pytest.raises(EvaluationError, match=r"queries\.csv is no list of queries"):
+    with pytest.raises(EvaluationError, match=r"is not the queries\.csv"):
         Evaluation.load(tmp_path / "b")
 
 
@@ -159,7 +159,7 @@ def test_results_of_different_data_are_not_compared() -> None:
         compare(result, replace(result, split="val", fingerprint="ffff"))
     with pytest.raises(EvaluationError, match=r"gallery 40 videos against 30 videos"):
         compare(result, made(1.0, videos=30))
-    with pytest.raises(EvaluationError, match="list different queries"):
+    with pytest.raises(EvaluationError, match="their queries differ"):
         compare(result, replace(result, video_ids=tuple(f"other{n}" for n in range(40))))
 
 
@@ -192,7 +192,7 @@ def test_a_gain_is_paired_by_video_and_by_seed() -> None:
 
 
 def test_seeds_must_be_of_the_same_data() -> None:
-    with pytest.raises(EvaluationError, match="different data"):
+    with pytest.raises(EvaluationError, match="their data differ"):
         Seeds((made(1.0), made(1.0, fingerprint="another")))
     with pytest.raises(EvaluationError, match="2 seeds cannot be compared with 1"):
         gain(Seeds((made(1.0), made(1.0))), Seeds((made(1.0),)))

@@ -1,4 +1,4 @@
-"""Vectors -> ranks -> figures: retrieval in both directions, with intervals, labels and every query on record."""
+"""Vectors -> ranks -> metrics: retrieval in both directions, with intervals, labels and the rank of every query."""
 
 from ..errors import EvaluationError
 from .compare import Comparison, Gain, Seeds, compare, gain

@@ -1,4 +1,7 @@
-"""Two evaluations of the same queries side by side, and runs that differ in their seed alone."""
+"""Two evaluations of the same queries: is the difference more than chance? And the mean of runs with different seeds.
+
+Both sides of a comparison are resampled together: hard queries are hard for both, so their spread cancels out.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +21,10 @@ class Comparison:
     first: Evaluation
     second: Evaluation
     difference: Metrics
-    intervals: Intervals  # 95 % bootstrap intervals of the differences, over the same draws for both
+    intervals: Intervals  # 95 % bootstrap intervals of the differences, from the same samples for both
 
     def clear(self, direction: str, metric: str) -> bool:
-        """Whether the interval of a difference leaves out zero."""
+        """Whether the interval of a difference excludes zero."""
         low, high = self.intervals[direction][metric]
         return low > 0 or high < 0
 
@@ -30,7 +33,7 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
     """Compare two evaluations of the same split, data and gallery by a paired bootstrap over videos.
 
     Raises:
-        EvaluationError: they are of different data; it says what differs.
+        EvaluationError: they are of different data; the message says what differs.
     """
     check_same(first, second)
     difference: Metrics = {}
@@ -55,30 +58,30 @@ def check_same(first: Evaluation, second: Evaluation) -> None:
     differing = [f"{name} {a} against {b}" for name, a, b in pairs if a != b]
     if differing:
         raise EvaluationError(
-            f"these evaluations cannot be compared, they are of different data: {'; '.join(differing)}."
+            f"these evaluations cannot be compared because their data differ: {'; '.join(differing)}."
         )
 
 
 def paired_samples(results: Sequence[Evaluation], direction: str) -> np.ndarray:
-    """Figures of resampled benchmarks, ``[draws, results, 5]``; all results see the same draws of videos."""
+    """Metrics of resampled benchmarks, ``[samples, results, 5]``; the same videos are drawn for all results."""
     first = results[0]
     ranks = [_aligned(first, each, direction) for each in results]
     return resampled(ranks, first.video_of_query(direction), first.gallery)
 
 
 def _aligned(first: Evaluation, second: Evaluation, direction: str) -> np.ndarray:
-    """The ranks of ``second`` in the order of the queries of ``first``: annotation files may list videos otherwise."""
-    own, others = (each.caption_ids if direction == "t2v" else each.video_ids for each in (first, second))
-    place = {query: position for position, query in enumerate(others)}
-    if place.keys() != set(own):
-        raise EvaluationError("these evaluations cannot be compared: their queries.csv list different queries.")
-    ranks: np.ndarray = getattr(second.ranks, direction)[[place[query] for query in own]]
+    """The ranks of ``second`` in the query order of ``first``: annotation files may list videos in another order."""
+    wanted, given = (each.caption_ids if direction == "t2v" else each.video_ids for each in (first, second))
+    place = {query: position for position, query in enumerate(given)}
+    if place.keys() != set(wanted):
+        raise EvaluationError("these evaluations cannot be compared because their queries differ.")
+    ranks: np.ndarray = getattr(second.ranks, direction)[[place[query] for query in wanted]]
     return ranks
 
 
 @dataclass(frozen=True, eq=False)
 class Seeds:
-    """Evaluations of the same queries, one a seed, in the order of the seeds."""
+    """Evaluations of the same queries, one for each seed, in the order of the seeds."""
 
     results: tuple[Evaluation, ...]
 
@@ -90,19 +93,19 @@ class Seeds:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """The mean of every figure over the seeds."""
+        """The mean of every metric over the seeds."""
         return {
             direction: {name: float(np.mean(self.values(direction, name))) for name in NAMES}
             for direction in DIRECTIONS
         }
 
     def values(self, direction: str, metric: str) -> list[float]:
-        """One figure of every seed."""
+        """One metric of every seed."""
         return [result.metrics[direction][metric] for result in self.results]
 
     @cached_property
     def intervals(self) -> Intervals:
-        """95 % intervals of the means over other videos of the same kind; the seeds stay as they are."""
+        """95 % intervals of the means, over videos; the seeds are not resampled."""
         return {
             direction: named(*interval(paired_samples(self.results, direction).mean(axis=1)))
             for direction in DIRECTIONS
@@ -111,10 +114,10 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Gain:
-    """How much one figure is better (or worse) than that of another setting."""
+    """The difference of one metric between two settings."""
 
     mean: float
-    low: float  # of the 95 % interval over videos
+    low: float  # end of the 95 % interval over videos
     high: float
     seeds: tuple[float, ...]  # the gain of each seed over the same seed
 
@@ -131,12 +134,12 @@ def gain(first: Seeds, second: Seeds, direction: str = "t2v", metric: str = "R1"
     """
     if len(first.results) != len(second.results):
         raise EvaluationError(
-            f"{len(first.results)} seeds cannot be compared with {len(second.results)}; run both with as many."
+            f"{len(first.results)} seeds cannot be compared with {len(second.results)}; run the same number of both."
         )
     check_same(first.results[0], second.results[0])
-    both = paired_samples((*first.results, *second.results), direction)[:, :, NAMES.index(metric)]  # [draws, 2 * seeds]
-    count = len(first.results)
-    low, high = interval(both[:, count:].mean(axis=1) - both[:, :count].mean(axis=1))
+    samples = paired_samples((*first.results, *second.results), direction)[:, :, NAMES.index(metric)]
+    count = len(first.results)  # samples is [samples, 2 * count]
+    low, high = interval(samples[:, count:].mean(axis=1) - samples[:, :count].mean(axis=1))
     differences = [
         b - a for a, b in zip(first.values(direction, metric), second.values(direction, metric), strict=True)
     ]

@@ -18,7 +18,7 @@ from ..model.vectors import Rule, video_vectors
 from ..video import VideoError
 from .metrics import summaries
 from .ranking import rank_vectors
-from .result import LISTED, Evaluation
+from .result import TOP_CANDIDATES, Evaluation
 
 SENTENCES = 256  # encoded at a time
 OnProgress = Callable[[str, int, int], None]  # what ("videos", "sentences"), how many are finished, of how many
@@ -234,7 +234,7 @@ def evaluate_vectors(
     _check(encoded.texts, lambda place: f"caption {benchmark.captions[place]!r}")
     owners = torch.tensor(benchmark.video_of_caption)
     scale = float(model.backbone.logit_scale.detach().exp()) if dual_softmax else None
-    ranks = rank_vectors(encoded.texts, videos, owners, dual_softmax_scale=scale, top=LISTED)
+    ranks = rank_vectors(encoded.texts, videos, owners, dual_softmax_scale=scale, top=TOP_CANDIDATES)
     return Evaluation(
         metrics=summaries(ranks),
         benchmark=benchmark.name,

@@ -1,7 +1,6 @@
-"""Writes vectors for other people's tools: tensors in safetensors or npz, and what their rows are in CSV."""
+"""Exports vectors for other tools: tensors as safetensors or npz, and CSV files that say what their rows are."""
 
-import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -14,22 +13,22 @@ from ..model.vectors import Rule, video_vectors
 from ..parallel import usable_cores
 from ..video import probe
 from .evaluate import EncodedBenchmark, OnProgress
-from .result import TEXT
+from .result import write_csv
 
 Form = Literal["safetensors", "npz"]
 Spans = Sequence[tuple[float, float]]  # start and end of every segment that is real, in seconds
 
 
 def spans_of(model: CenterCLIP, encoded: EncodedBenchmark, on_progress: OnProgress | None = None) -> list[Spans]:
-    """Where the segments of every video lie in time: the same as ``model.encode_video(path).spans``."""
+    """Start and end of the segments of every video: the same as ``model.encode_video(path).spans``."""
 
     def spans(path: Path) -> Spans:
-        found = probe(path)
-        return model.spans((0.0, found.duration), min(found.frames, model.frames))
+        facts = probe(path)
+        return model.spans((0.0, facts.duration), min(facts.frames, model.frames))
 
     clips, all_spans = encoded.benchmark.videos, []
-    with ThreadPoolExecutor(usable_cores()) as crew:
-        for each in crew.map(spans, (clip.path for clip in clips)):
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        for each in pool.map(spans, (clip.path for clip in clips)):
             all_spans.append(each)
             if on_progress:
                 on_progress("times", len(all_spans), len(clips))
@@ -45,7 +44,7 @@ def save_features(
     about: Mapping[str, str],
     form: Form = "safetensors",
 ) -> list[Path]:
-    """Write the vectors of a benchmark, each file whole or not at all.
+    """Write the vectors of a benchmark, each file atomically.
 
     Row ``i`` of the tensors of ``videos`` is the video of the lines in ``videos.csv`` whose ``row`` is ``i``, one line
     for each real segment; row ``i`` of ``texts`` is line ``i`` of ``texts.csv``, counted from 0 below the header.
@@ -71,13 +70,13 @@ def save_features(
     }
     lines = [
         (row, clip.id, clip.path, segment, f"{start:.3f}", f"{end:.3f}")
-        for row, (clip, own) in enumerate(zip(clips, spans, strict=True))
-        for segment, (start, end) in enumerate(own)
+        for row, (clip, clip_spans) in enumerate(zip(clips, spans, strict=True))
+        for segment, (start, end) in enumerate(clip_spans)
     ]
     header = ("row", "id", "path", "segment", "start", "end")
     written = [
         write_atomic(target / f"videos.{form}", _tensor_writer(tensors, form, about)),
-        write_atomic(target / "videos.csv", _csv_writer(header, lines)),
+        write_csv(target / "videos.csv", header, lines),
     ]
     if len(encoded.texts):
         owners = (clips[place].id for place in encoded.benchmark.video_of_caption)
@@ -85,7 +84,7 @@ def save_features(
         vectors = {"vectors": encoded.texts.numpy()}
         written += [
             write_atomic(target / f"texts.{form}", _tensor_writer(vectors, form, about)),
-            write_atomic(target / "texts.csv", _csv_writer(("caption", "video"), pairs)),
+            write_csv(target / "texts.csv", ("caption", "video"), pairs),
         ]
     return written
 
@@ -97,17 +96,7 @@ def _tensor_writer(tensors: dict[str, np.ndarray], form: Form, about: Mapping[st
         if form == "safetensors":
             save_file({name: np.ascontiguousarray(each) for name, each in tensors.items()}, path, dict(about))
             return
-        with path.open("wb") as file:  # given a name, NumPy would add its own ending
+        with path.open("wb") as file:  # given a name, NumPy would add a suffix
             np.savez(file, **tensors)  # type: ignore[arg-type]
-
-    return write
-
-
-def _csv_writer(header: Sequence[str], lines: Iterable[Sequence[object]]) -> Callable[[Path], None]:
-    def write(path: Path) -> None:
-        with path.open("w", **TEXT) as file:  # type: ignore[call-overload]
-            writer = csv.writer(file)
-            writer.writerow(header)
-            writer.writerows(lines)
 
     return write

@@ -1,4 +1,4 @@
-"""Recall and rank metrics of text-video retrieval, and how sure they are: the bootstrap over videos."""
+"""Recall and rank metrics of text-video retrieval, and their uncertainty: the bootstrap over videos."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EvaluationError
-from .ranking import Ranks, check_finite, owners_of, rank
+from .ranking import Ranks, owners_of, rank
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 DIRECTIONS = ("t2v", "v2t")
 RECALLS = (1, 5, 10)
 NAMES = ("R1", "R5", "R10", "MdR", "MnR")
+RESAMPLES = 1000
+SEED = 42
+LEVEL = 0.95  # of the intervals
+CHUNK = 4_000_000  # numbers that the bootstrap holds at a time: 32 MB
 Metrics = dict[str, dict[str, float]]
 
 
@@ -26,7 +30,7 @@ def retrieval_metrics(
     """R@1, R@5, R@10 (per cent), median and mean rank, in both directions.
 
     Text to video ranks all videos for every caption. Video to text ranks, for every video that has captions, the
-    best caption of each video: a video with many captions counts once, as a question and as an answer. A rank is
+    best caption of each video: a video with many captions counts once, as a query and as a candidate. A rank is
     1 + the number of strictly better candidates + half the number of equal ones.
 
     Args:
@@ -52,39 +56,34 @@ def rank_matrix(
         else torch.from_numpy(np.require(similarity, requirements=("C", "W")))
     )
     if matrix.dim() != 2:
-        raise EvaluationError(f"similarity must be [captions, videos], got {list(matrix.shape)}")
+        raise EvaluationError(f"similarity must be [captions, videos], got {list(matrix.shape)}.")
     if matrix.dtype not in (torch.float32, torch.float64):
         matrix = matrix.double()
     matrix = matrix.detach()
     owners = owners_of(video_of_caption, *matrix.shape).to(matrix.device)
-    check_finite(matrix, "the similarity matrix")
+    _check_finite(matrix)
     pairs = matrix[torch.arange(len(matrix), device=matrix.device), owners]
     return rank(lambda captions: lambda videos: matrix[:, videos][captions], pairs, owners, matrix.shape[1], top=top)
 
 
 def summaries(ranks: Ranks) -> Metrics:
-    """The figures of both directions."""
+    """The metrics of both directions."""
     return {"t2v": summary(ranks.t2v), "v2t": summary(ranks.v2t)}
 
 
 def summary(ranks: np.ndarray) -> dict[str, float]:
     """R@1, R@5, R@10 in per cent, median and mean of ranks ``[queries]``."""
-    figures = {f"R{k}": 100 * float(np.mean(ranks <= k)) for k in RECALLS}
-    return figures | {"MdR": float(np.median(ranks)), "MnR": float(np.mean(ranks))}
-
-
-RESAMPLES = 1000
-SEED = 42
-LEVEL = 0.95
-CHUNK = 4_000_000  # numbers held at a time
+    recalls = {f"R{k}": 100 * float(np.mean(ranks <= k)) for k in RECALLS}
+    return recalls | {"MdR": float(np.median(ranks)), "MnR": float(np.mean(ranks))}
 
 
 def resampled(
     ranks: Sequence[np.ndarray], video: np.ndarray, videos: int, *, resamples: int = RESAMPLES, seed: int = SEED
 ) -> np.ndarray:
-    """The figures of resampled benchmarks: videos are drawn with replacement, the gallery stays as it is.
+    """The metrics of resampled benchmarks: videos are drawn with replacement, the gallery stays as it is.
 
-    Captions of one video are alike, so they are drawn together: a draw of single captions would look too sure.
+    Captions of one video succeed and fail together, so they are drawn together: drawing single captions would give
+    intervals that are too narrow.
 
     Args:
         ranks: one or more sets of ranks ``[N]`` of the same queries; all see the same draws, so that their differences
@@ -99,7 +98,7 @@ def resampled(
     """
     counts = np.bincount(video, minlength=videos).astype(np.float64)
     parts = [
-        np.stack([_figures(each, video, weights, weights @ counts) for each in ranks], axis=1)
+        np.stack([_sample_metrics(each, video, weights, weights @ counts) for each in ranks], axis=1)
         for weights in _draws(videos, resamples, seed, chunk=max(1, CHUNK // max(videos, len(video))))
     ]
     return np.concatenate(parts)
@@ -112,8 +111,18 @@ def interval(samples: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.
 
 
 def named(low: np.ndarray, high: np.ndarray) -> dict[str, tuple[float, float]]:
-    """Bounds ``[5]`` by the names of the figures."""
+    """Bounds ``[5]`` by the names of the metrics."""
     return {name: (float(a), float(b)) for name, a, b in zip(NAMES, low, high, strict=True)}
+
+
+def _check_finite(similarity: Tensor) -> None:
+    low, high = torch.aminmax(similarity)
+    if not bool(torch.isfinite(low) & torch.isfinite(high)):
+        row, column = (~torch.isfinite(similarity)).nonzero()[0].tolist()
+        raise EvaluationError(
+            f"the similarity matrix holds {similarity[row, column].item()} at row {row}, column {column}, so it cannot "
+            "be ranked."
+        )
 
 
 def _draws(videos: int, resamples: int, seed: int, chunk: int) -> Iterator[np.ndarray]:
@@ -125,8 +134,8 @@ def _draws(videos: int, resamples: int, seed: int, chunk: int) -> Iterator[np.nd
         yield np.bincount(drawn.ravel(), minlength=size * videos).reshape(size, videos).astype(np.float64)
 
 
-def _figures(ranks: np.ndarray, video: np.ndarray, weights: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """ranks ``[N]``, weights ``[draws, videos]``, total ``[draws]`` queries -> figures ``[draws, 5]``."""
+def _sample_metrics(ranks: np.ndarray, video: np.ndarray, weights: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """ranks ``[N]``, weights ``[draws, videos]``, total ``[draws]`` queries -> metrics ``[draws, 5]``."""
     videos = weights.shape[1]
     sums = [np.bincount(video, ranks <= k, minlength=videos) for k in RECALLS]
     sums.append(np.bincount(video, ranks, minlength=videos))

@@ -1,4 +1,7 @@
-"""Ranks in both directions, exact, and block by block: the whole similarity matrix need not exist."""
+"""Ranks in both directions, from scores that come block by block: the whole similarity matrix need not exist.
+
+Scores of vectors are exact, so that ranks never depend on block sizes, threads, processes or machines.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,8 +15,11 @@ from ..errors import EvaluationError
 
 # captions [n] -> (videos a:b -> a fresh block [n, b - a]): what the captions need is made ready once.
 Scores = Callable[[Tensor], Callable[[slice], Tensor]]
-ROWS = 1024  # captions of a block; a video with more of them makes a block of its own
-BLOCK = ROWS * 1024  # scores of a block: 8 MB as float64, which the caches hold while they are counted
+BLOCK_CAPTIONS = 1024  # captions of a block; a video with more of them makes a block of its own
+BLOCK_SCORES = BLOCK_CAPTIONS * 1024  # scores of a block: 8 MB as float64, which fit the caches while they are counted
+# Norms up to sqrt(2) at 2^-26 a step: every product is a whole number of 2^-52, and so is every sum of them. By
+# Cauchy and Schwarz no sum reaches 2, so float64 with its 53 bits adds them without error, in any order.
+STEP_BITS = 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +32,7 @@ class Top:
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """Where the right answers stand.
+    """The ranks of the right answers.
 
     A rank is 1 + the number of strictly better candidates + half the number of equal ones.
     """
@@ -38,31 +44,30 @@ class Ranks:
     top_v2t: Top | None = None  # captions by captioned video, the best one of each video
 
 
-@dataclass(frozen=True, eq=False)
-class Groups:
-    """Captions put in the order of their videos, so that those of one video are neighbours."""
+def rank_vectors(
+    texts: Tensor,
+    videos: Tensor,
+    video_of_caption: Tensor | None = None,
+    *,
+    dual_softmax_scale: float | None = None,
+    top: int = 0,
+) -> Ranks:
+    """Rank captions ``[C, D]`` and videos ``[V, D]`` by their dot products, without the matrix ``[C, V]``.
 
-    order: Tensor  # [C] captions
-    video: Tensor  # [C] video of each, ascending
-    captioned: Tensor  # [G] videos that have captions, ascending
-    ends: Tensor  # [G] where the captions of each end in ``order``
-
-    @classmethod
-    def of(cls, video_of_caption: Tensor) -> "Groups":
-        """Group the captions of each video; ``video_of_caption`` is ``[C]``."""
-        order = video_of_caption.argsort(stable=True)
-        video = video_of_caption[order]
-        captioned, counts = torch.unique_consecutive(video, return_counts=True)
-        return cls(order, video, captioned, counts.cumsum(0))
-
-    def blocks(self) -> Iterator[tuple[slice, slice]]:
-        """Which groups, and which places of ``order``, make a block: whole groups, about ``ROWS`` captions."""
-        first = start = 0
-        while first < len(self.ends):
-            last = max(first + 1, int(torch.searchsorted(self.ends, start + ROWS, right=True)))
-            end = int(self.ends[last - 1])
-            yield slice(first, last), slice(start, end)
-            first, start = last, end
+    Args:
+        texts: one vector a caption.
+        videos: one vector a video (:func:`centerclip.model.video_vectors` makes it of segments, by either rule).
+        video_of_caption: ``[C]``; caption ``i`` belongs to video ``i`` when it is not given.
+        dual_softmax_scale: rank by dual softmax with this factor on the scores (the model's ``logit_scale.exp()``).
+        top: also keep this many of the best candidates of every query.
+    """
+    scores = ExactScores(texts, videos)
+    owners = owners_of(video_of_caption, len(texts), len(videos)).to(texts.device)
+    pairs = scores.pairs(owners)
+    offsets = None
+    if dual_softmax_scale is not None:
+        offsets = dual_softmax(scores, len(texts), len(videos), scale=dual_softmax_scale, like=pairs)
+    return rank(scores, pairs, owners, len(videos), offsets=offsets, top=top)
 
 
 def rank(
@@ -81,18 +86,18 @@ def rank(
         pairs: ``[C]``, the score of every caption with its own video.
         video_of_caption: ``[C]``.
         videos: number of videos.
-        offsets: ``[V]`` and ``[C]``: taken off the scores, by video when videos are ranked for a caption, and by
+        offsets: ``[V]`` and ``[C]``: subtracted from the scores, by video when videos are ranked for a caption, and by
             caption when captions are ranked for a video (see :func:`dual_softmax`).
-        top: also keep so many of the best candidates of every query.
+        top: also keep this many of the best candidates of every query.
     """
-    groups = Groups.of(video_of_caption)
+    groups = _Groups.of(video_of_caption)
     device, count = pairs.device, len(pairs)
     by_video, by_caption = offsets or (None, None)
-    own_t2v = pairs if by_video is None else pairs - by_video[video_of_caption]
-    own_v2t = pairs if by_caption is None else pairs - by_caption
-    nothing_beats = torch.full((videos,), torch.inf, dtype=pairs.dtype, device=device)
-    best_own = nothing_beats.clone().neg_().scatter_reduce_(0, video_of_caption, own_v2t, "amax")
-    best_own = torch.where(best_own.isneginf(), nothing_beats, best_own)  # [V]
+    right_t2v = pairs if by_video is None else pairs - by_video[video_of_caption]
+    right_v2t = pairs if by_caption is None else pairs - by_caption
+    unbeatable = torch.full((videos,), torch.inf, dtype=pairs.dtype, device=device)  # videos without captions
+    best_right = unbeatable.clone().neg_().scatter_reduce_(0, video_of_caption, right_v2t, "amax")
+    best_right = torch.where(best_right.isneginf(), unbeatable, best_right)  # [V]
     # Twice the number of better candidates plus the number of equal ones.
     ahead_t2v = torch.zeros(count, dtype=torch.int64, device=device)
     ahead_v2t = torch.zeros(videos, dtype=torch.int64, device=device)
@@ -103,7 +108,7 @@ def rank(
         captions, own_video = groups.order[span], groups.video[span]
         captioned = groups.captioned[group_span]
         place = torch.searchsorted(captioned, own_video)  # [n] which of the block's groups
-        step = max(1, BLOCK // len(captions))
+        step = max(1, BLOCK_SCORES // len(captions))
         block_of = scores(captions)
         for first in range(0, videos, step):
             columns = slice(first, min(first + step, videos))
@@ -113,14 +118,14 @@ def rank(
                 block if by_caption is None else block - by_caption[captions, None], place, len(captioned)
             )
             if top_t2v and top_v2t:
-                top_t2v.see(captions, for_captions, first_id=first)
+                top_t2v.add(captions, for_captions, first_id=first)
                 wide = for_videos.T.contiguous()
-                top_v2t.see(torch.arange(first, columns.stop, device=device), wide, first_id=group_span.start)
-            # A right answer is left out by its place, not by its value: it is no rival of itself.
+                top_v2t.add(torch.arange(first, columns.stop, device=device), wide, first_id=group_span.start)
+            # The right answer is excluded by its position, not by its value: others may have the same value.
             _leave_out(for_captions, own_video, columns)
             _leave_out(for_videos, captioned, columns)
-            ahead_t2v[captions] += _ahead(for_captions, own_t2v[captions, None], dim=1)
-            ahead_v2t[columns] += _ahead(for_videos, best_own[columns], dim=0)
+            ahead_t2v[captions] += _ahead(for_captions, right_t2v[captions, None], dim=1)
+            ahead_v2t[columns] += _ahead(for_videos, best_right[columns], dim=0)
     return Ranks(
         t2v=1 + ahead_t2v.cpu().numpy() / 2,
         v2t=1 + ahead_v2t[groups.captioned].cpu().numpy() / 2,
@@ -135,16 +140,16 @@ def dual_softmax(scores: Scores, captions: int, videos: int, *, scale: float, li
 
     The score of a pair becomes ``softmax over videos x softmax over captions`` of ``scale * score``. In logarithms, and
     for one query, that is ``score - logsumexp(scale * scores of the candidate with all queries) / (2 * scale)``. It
-    looks at all queries at once, which a search for one sentence cannot do.
+    uses all queries at once, which a search for one sentence cannot do.
 
     Returns:
         ``[V]`` and ``[C]``, for :func:`rank`.
     """
     by_video = torch.full((videos,), -torch.inf, dtype=like.dtype, device=like.device)
     by_caption = torch.full((captions,), -torch.inf, dtype=like.dtype, device=like.device)
-    step = max(1, BLOCK // ROWS)
-    for first_row in range(0, captions, ROWS):
-        rows = torch.arange(first_row, min(first_row + ROWS, captions), device=like.device)
+    step = max(1, BLOCK_SCORES // BLOCK_CAPTIONS)
+    for first_row in range(0, captions, BLOCK_CAPTIONS):
+        rows = torch.arange(first_row, min(first_row + BLOCK_CAPTIONS, captions), device=like.device)
         block_of = scores(rows)
         for first in range(0, videos, step):
             columns = slice(first, min(first + step, videos))
@@ -154,19 +159,96 @@ def dual_softmax(scores: Scores, captions: int, videos: int, *, scale: float, li
     return by_video / (2 * scale), by_caption / (2 * scale)
 
 
-def check_finite(values: Tensor, what: str) -> None:
-    """Raise when a matrix ``[rows, columns]`` holds NaN or infinity, naming the first place."""
-    low, high = torch.aminmax(values) if values.numel() else (torch.zeros(()), torch.zeros(()))
-    if bool(torch.isfinite(low) & torch.isfinite(high)):
-        return
-    row, column = (~torch.isfinite(values)).nonzero()[0].tolist()
-    raise EvaluationError(
-        f"{what} holds {values[row, column].item()} at row {row}, column {column}; ranks need numbers."
-    )
+class ExactScores:
+    """Dot products of captions and videos whose numbers are rounded to a grid first.
+
+    The grid is finer than what float32 resolves at the norm of a vector, and on it float64 is exact: a product does not
+    depend on block shapes, threads or machines, and equal vectors have equal scores.
+
+    Args:
+        texts: ``[C, D]``.
+        videos: ``[V, D]``.
+    """
+
+    def __init__(self, texts: Tensor, videos: Tensor) -> None:
+        if texts.dim() != 2 or videos.dim() != 2 or texts.shape[1] != videos.shape[1]:
+            raise EvaluationError(
+                f"captions must be [C, D] and videos [V, D], got {list(texts.shape)} and {list(videos.shape)}."
+            )
+        self.texts, self.videos = texts, videos
+        self._text_step = _step(texts, "caption")
+        self._video_step = _step(videos, "video")
+
+    def __call__(self, captions: Tensor) -> Callable[[slice], Tensor]:
+        """For captions ``[n]``: a function of a range of ``m`` videos that gives their scores, float64 ``[n, m]``."""
+        texts = _rounded(self.texts[captions], self._text_step)
+        return lambda videos: texts @ _rounded(self.videos[videos], self._video_step).T
+
+    def pairs(self, video_of_caption: Tensor) -> Tensor:
+        """float64 ``[C]``: every caption with its own video."""
+        parts = [
+            _rounded(texts, self._text_step).mul_(_rounded(self.videos[videos], self._video_step)).sum(1)
+            for texts, videos in zip(
+                self.texts.split(BLOCK_CAPTIONS), video_of_caption.split(BLOCK_CAPTIONS), strict=True
+            )
+        ]
+        return torch.cat(parts)
+
+
+def owners_of(video_of_caption: object, captions: int, videos: int) -> Tensor:
+    """The video of each caption as int64 ``[C]``, checked; the diagonal when it is None."""
+    if not captions or not videos:
+        raise EvaluationError(f"nothing to rank: {captions} captions, {videos} videos.")
+    if video_of_caption is None:
+        if captions != videos:
+            raise EvaluationError(
+                f"{captions:,} captions and {videos:,} videos are not one to one; pass video_of_caption."
+            )
+        return torch.arange(captions)
+    owners = torch.as_tensor(video_of_caption)
+    if owners.shape != (captions,) or owners.dtype.is_floating_point or owners.dtype == torch.bool:
+        raise EvaluationError(
+            f"video_of_caption must be {captions:,} integers, one for each caption; "
+            f"got {owners.dtype} {list(owners.shape)}."
+        )
+    (wrong,) = torch.where((owners < 0) | (owners >= videos))
+    if len(wrong):
+        first = int(wrong[0])
+        raise EvaluationError(
+            f"caption {first} belongs to video {int(owners[first])}, but there are {videos:,} videos."
+        )
+    return owners.long()
+
+
+@dataclass(frozen=True, eq=False)
+class _Groups:
+    """Captions put in the order of their videos, so that those of one video are neighbours."""
+
+    order: Tensor  # [C] captions
+    video: Tensor  # [C] video of each, ascending
+    captioned: Tensor  # [G] videos that have captions, ascending
+    ends: Tensor  # [G] where the captions of each end in ``order``
+
+    @classmethod
+    def of(cls, video_of_caption: Tensor) -> "_Groups":
+        """Group the captions of each video; ``video_of_caption`` is ``[C]``."""
+        order = video_of_caption.argsort(stable=True)
+        video = video_of_caption[order]
+        captioned, counts = torch.unique_consecutive(video, return_counts=True)
+        return cls(order, video, captioned, counts.cumsum(0))
+
+    def blocks(self) -> Iterator[tuple[slice, slice]]:
+        """The groups, and the places in ``order``, of each block: whole groups, about ``BLOCK_CAPTIONS`` captions."""
+        first = start = 0
+        while first < len(self.ends):
+            last = max(first + 1, int(torch.searchsorted(self.ends, start + BLOCK_CAPTIONS, right=True)))
+            end = int(self.ends[last - 1])
+            yield slice(first, last), slice(start, end)
+            first, start = last, end
 
 
 def _group_best(block: Tensor, place: Tensor, groups: int) -> Tensor:
-    """The best row of each group: block ``[n, m]``, place ``[n]`` -> ``[groups, m]``; the block if all are alone."""
+    """The best row of each group: block ``[n, m]``, place ``[n]`` -> ``[groups, m]``; the block if each has one row."""
     if groups == len(block):
         return block
     best = block.new_full((groups, block.shape[1]), -torch.inf)
@@ -174,15 +256,15 @@ def _group_best(block: Tensor, place: Tensor, groups: int) -> Tensor:
 
 
 def _leave_out(block: Tensor, video: Tensor, columns: slice) -> None:
-    """Make the right answers of a block's rows the worst: ``video [n]`` are their videos."""
+    """Exclude the right answers of a block's rows: ``video [n]`` are their videos."""
     (rows,) = torch.where((video >= columns.start) & (video < columns.stop))
     block[rows, video[rows] - columns.start] = -torch.inf
 
 
-def _ahead(block: Tensor, own: Tensor, *, dim: int) -> Tensor:
+def _ahead(block: Tensor, right: Tensor, *, dim: int) -> Tensor:
     """Twice the better ones plus the equal ones: each better one is both ``>`` and ``>=``."""
-    better = (block > own).view(torch.uint8).sum(dim, dtype=torch.int64)
-    return better.add_((block >= own).view(torch.uint8).sum(dim, dtype=torch.int64))
+    better = (block > right).view(torch.uint8).sum(dim, dtype=torch.int64)
+    return better.add_((block >= right).view(torch.uint8).sum(dim, dtype=torch.int64))
 
 
 class _Best:
@@ -193,7 +275,7 @@ class _Best:
         self.values = torch.full((queries, count), -torch.inf, dtype=like.dtype, device=like.device)
         self.ids = torch.full((queries, count), -1, dtype=torch.int64, device=like.device)
 
-    def see(self, queries: Tensor, block: Tensor, *, first_id: int) -> None:
+    def add(self, queries: Tensor, block: Tensor, *, first_id: int) -> None:
         """Take in a block ``[n, m]`` of candidates ``first_id`` to ``first_id + m`` for queries ``[n]``."""
         values, ids = block.topk(min(self.count + 1, block.shape[1]), dim=1)
         if values.shape[1] > self.count:
@@ -211,18 +293,18 @@ class _Best:
         self.ids[queries] = ids.gather(1, order)[:, : self.count]
 
     def result(self) -> Top:
-        """What was found."""
+        """As arrays."""
         return Top(self.ids.cpu().numpy(), self.values.cpu().numpy())
 
 
-def _captions_of(best: _Best, groups: Groups, scores: Scores, by_caption: Tensor | None) -> Top:
-    """The captions behind the groups that were found for each captioned video: the first of the best of each."""
-    found = best.ids[groups.captioned]  # [G, top]
+def _captions_of(best: _Best, groups: _Groups, scores: Scores, by_caption: Tensor | None) -> Top:
+    """The best caption of each of the best groups of every captioned video; of equal ones the first."""
+    best_groups = best.ids[groups.captioned]  # [G, top]
     starts = torch.cat([groups.ends.new_zeros(1), groups.ends[:-1]])
-    captions = groups.order[starts[found]]
+    captions = groups.order[starts[best_groups]]
     if len(groups.captioned) < len(groups.order):
         for query, video in enumerate(groups.captioned.tolist()):
-            members = [groups.order[starts[group] : groups.ends[group]] for group in found[query]]
+            members = [groups.order[starts[group] : groups.ends[group]] for group in best_groups[query]]
             column = scores(torch.cat(members))(slice(video, video + 1))[:, 0]
             if by_caption is not None:
                 column = column - by_caption[torch.cat(members)]
@@ -231,104 +313,14 @@ def _captions_of(best: _Best, groups: Groups, scores: Scores, by_caption: Tensor
     return Top(captions.cpu().numpy(), best.values[groups.captioned].cpu().numpy())
 
 
-# Norms up to sqrt(2) at 2^-26 a step: every product is a whole number of 2^-52, and so is every sum of them. By
-# Cauchy and Schwarz no sum reaches 2, so float64 with its 53 bits adds them without error, in any order.
-STEP_BITS = 26
-
-
-class ExactScores:
-    """Dot products of captions and videos whose numbers are rounded to a grid first.
-
-    The grid is finer than what float32 resolves at the norm of a vector, and on it float64 is exact: a product does not
-    depend on block shapes, threads or machines, and equal vectors have equal scores.
-
-    Args:
-        texts: ``[C, D]``.
-        videos: ``[V, D]``.
-    """
-
-    def __init__(self, texts: Tensor, videos: Tensor) -> None:
-        if texts.dim() != 2 or videos.dim() != 2 or texts.shape[1] != videos.shape[1]:
-            raise EvaluationError(
-                f"captions [C, D] and videos [V, D] were expected, got {list(texts.shape)} and {list(videos.shape)}"
-            )
-        self.texts, self.videos = texts, videos
-        self._text_step = _step(texts, "caption")
-        self._video_step = _step(videos, "video")
-
-    def __call__(self, captions: Tensor) -> Callable[[slice], Tensor]:
-        """For captions ``[n]``: a function of a range of ``m`` videos that gives their scores, float64 ``[n, m]``."""
-        texts = _rounded(self.texts[captions], self._text_step)
-        return lambda videos: texts @ _rounded(self.videos[videos], self._video_step).T
-
-    def pairs(self, video_of_caption: Tensor) -> Tensor:
-        """float64 ``[C]``: every caption with its own video."""
-        parts = [
-            _rounded(texts, self._text_step).mul_(_rounded(self.videos[videos], self._video_step)).sum(1)
-            for texts, videos in zip(self.texts.split(ROWS), video_of_caption.split(ROWS), strict=True)
-        ]
-        return torch.cat(parts)
-
-
-def rank_vectors(
-    texts: Tensor,
-    videos: Tensor,
-    video_of_caption: Tensor | None = None,
-    *,
-    dual_softmax_scale: float | None = None,
-    top: int = 0,
-) -> Ranks:
-    """Rank captions ``[C, D]`` and videos ``[V, D]`` by their dot products, without the matrix ``[C, V]``.
-
-    Args:
-        texts: one vector a caption.
-        videos: one vector a video (:func:`centerclip.model.video_vectors` makes it of segments, by either rule).
-        video_of_caption: ``[C]``; caption ``i`` belongs to video ``i`` when it is not given.
-        dual_softmax_scale: rank by dual softmax with this factor on the scores (the model's ``logit_scale.exp()``).
-        top: also keep so many of the best candidates of every query.
-    """
-    scores = ExactScores(texts, videos)
-    owners = owners_of(video_of_caption, len(texts), len(videos)).to(texts.device)
-    pairs = scores.pairs(owners)
-    offsets = None
-    if dual_softmax_scale is not None:
-        offsets = dual_softmax(scores, len(texts), len(videos), scale=dual_softmax_scale, like=pairs)
-    return rank(scores, pairs, owners, len(videos), offsets=offsets, top=top)
-
-
-def owners_of(video_of_caption: object, captions: int, videos: int) -> Tensor:
-    """The video of each caption as int64 ``[C]``, checked; the diagonal when it is None."""
-    if not captions or not videos:
-        raise EvaluationError(f"there is nothing to rank: {captions} captions, {videos} videos.")
-    if video_of_caption is None:
-        if captions != videos:
-            raise EvaluationError(
-                f"{captions:,} captions and {videos:,} videos are no pairs; say which are with video_of_caption."
-            )
-        return torch.arange(captions)
-    owners = torch.as_tensor(video_of_caption)
-    if owners.shape != (captions,) or owners.dtype.is_floating_point or owners.dtype == torch.bool:
-        raise EvaluationError(
-            f"video_of_caption must hold {captions:,} whole numbers, one a caption; "
-            f"got {owners.dtype} {list(owners.shape)}."
-        )
-    (wrong,) = torch.where((owners < 0) | (owners >= videos))
-    if len(wrong):
-        first = int(wrong[0])
-        raise EvaluationError(
-            f"caption {first} belongs to video {int(owners[first])}, but there are {videos:,} videos."
-        )
-    return owners.long()
-
-
 def _step(vectors: Tensor, what: str) -> float:
     """The distance of the grid's points for these vectors."""
     if not len(vectors):
         return 1.0
-    norms = torch.cat([part.double().norm(dim=1) for part in vectors.split(ROWS)])
+    norms = torch.cat([part.double().norm(dim=1) for part in vectors.split(BLOCK_CAPTIONS)])
     (wrong,) = torch.where(~torch.isfinite(norms))
     if len(wrong):
-        raise EvaluationError(f"the vector of {what} {int(wrong[0])} holds NaN or infinity; ranks need numbers.")
+        raise EvaluationError(f"the vector of {what} {int(wrong[0])} holds NaN or infinity, so it cannot be ranked.")
     longest = float(norms.max())
     return 2.0 ** (math.ceil(math.log2(longest / 1.4)) - STEP_BITS) if longest else 1.0
 
