@@ -1,4 +1,7 @@
-"""``evaluate(model, benchmark)``: encode, on one process or shared over many, rank, and say what the numbers are of."""
+"""``evaluate(model, benchmark)``: encode, in one process or shared by several, and rank.
+
+The numbers are the same for any number of processes: so are the batches, and ranks are exact.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -20,8 +23,8 @@ from .metrics import summaries
 from .ranking import rank_vectors
 from .result import TOP_CANDIDATES, Evaluation
 
-SENTENCES = 256  # encoded at a time
-OnProgress = Callable[[str, int, int], None]  # what ("videos", "sentences"), how many are finished, of how many
+TEXT_BATCH = 256  # sentences; a small tensor even for large models
+OnProgress = Callable[[str, int, int], None]  # kind of work ("videos", "sentences"), finished, total
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +36,92 @@ class EncodedBenchmark:
     mask: Tensor  # [V, S], True where a segment is real
     texts: Tensor  # [C, D], each of norm 1; [0, D] when captions were left out
     unreadable: dict[str, str] = field(default_factory=dict)  # why, by video id
+
+
+def evaluate(
+    model: CenterCLIP,
+    benchmark: Benchmark,
+    *,
+    rule: Rule | None = None,
+    dual_softmax: bool = False,
+    batch_size: int | None = None,
+    workers: int | None = None,
+    rank: int = 0,
+    world: int = 1,
+    allow_unreadable: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Evaluation:
+    """Measure retrieval in both directions on one split of a benchmark.
+
+    With several processes (``world`` > 1, inside a ``torch.distributed`` group) all of them call it; they share the
+    encoding, and every one returns the same numbers, which are also those of one process alone.
+
+    Args:
+        model: put in evaluation mode, and back.
+        benchmark: a loaded split.
+        rule: the similarity rule; the model's own by default.
+        dual_softmax: rank by dual softmax, which uses all queries at once. The label of the result says so.
+        batch_size: videos encoded at a time; from the free memory by default.
+        workers: threads that decode; by default as many as keep the model busy.
+        rank: this process, of ``world``.
+        world: number of processes.
+        allow_unreadable: leave out videos that cannot be read; the label of the result says so.
+        on_progress: called with ``"videos"`` or ``"sentences"``, the number finished, and the total.
+
+    Raises:
+        EvaluationError: a video cannot be read, or the model gives NaN.
+    """
+    start = time.perf_counter()
+    encoded = encode_benchmark(
+        model,
+        benchmark,
+        batch_size=batch_size,
+        workers=workers,
+        rank=rank,
+        world=world,
+        allow_unreadable=allow_unreadable,
+        on_progress=on_progress,
+    )
+    return evaluate_vectors(model, encoded, rule=rule, dual_softmax=dual_softmax, started=start)
+
+
+def evaluate_vectors(
+    model: CenterCLIP,
+    encoded: EncodedBenchmark,
+    *,
+    rule: Rule | None = None,
+    dual_softmax: bool = False,
+    started: float | None = None,
+) -> Evaluation:
+    """:func:`evaluate` for a benchmark that is already encoded; ``started`` is the ``perf_counter`` of the start."""
+    started = time.perf_counter() if started is None else started
+    benchmark, rule = encoded.benchmark, rule or model.rule
+    videos = video_vectors(encoded.segments, encoded.mask, rule=rule)
+    _check(videos, lambda place: f"video {benchmark.videos[place].id} ({benchmark.videos[place].path})")
+    _check(encoded.texts, lambda place: f"caption {benchmark.captions[place]!r}")
+    owners = torch.tensor(benchmark.video_of_caption)
+    scale = float(model.backbone.logit_scale.detach().exp()) if dual_softmax else None
+    ranks = rank_vectors(encoded.texts, videos, owners, dual_softmax_scale=scale, top=TOP_CANDIDATES)
+    return Evaluation(
+        metrics=summaries(ranks),
+        benchmark=benchmark.name,
+        split=benchmark.split,
+        gallery=len(benchmark),
+        captions=len(benchmark.captions),
+        missing=benchmark.missing,
+        unreadable=encoded.unreadable,
+        rule=rule,
+        dual_softmax=dual_softmax,
+        fingerprint=benchmark.fingerprint,
+        clustering=str(model.clustering),
+        frames=model.frames,
+        max_tokens=model.max_tokens,
+        seconds=time.perf_counter() - started,
+        video_ids=tuple(clip.id for clip in benchmark.videos),
+        caption_texts=benchmark.captions,
+        video_of_caption=owners.numpy(),
+        ranks=ranks,
+    )
 
 
 def encode_benchmark(
@@ -70,7 +159,9 @@ def encode_benchmark(
         )
     kept = tuple(clip for clip in benchmark.videos if clip.id not in unreadable)
     if not kept:
-        raise EvaluationError(f"none of the {len(benchmark):,} videos of {benchmark.name} can be read.")
+        raise EvaluationError(
+            f"none of the {len(benchmark):,} videos of {benchmark.name} {benchmark.split} can be read."
+        )
     benchmark = replace(benchmark, videos=kept) if unreadable else benchmark
     texts = _encode_sentences(model, benchmark.captions if captions else (), share, on_progress)
     return EncodedBenchmark(benchmark, segments, mask, texts, unreadable)
@@ -97,12 +188,12 @@ def _encode_sentences(
     model: CenterCLIP, sentences: Sequence[str], share: _Share, on_progress: OnProgress | None
 ) -> Tensor:
     """Sentences to vectors ``[C, D]`` of norm 1, each distinct one encoded once."""
-    # Sentences of like length stand together: a batch is as wide as its longest.
+    # Sentences of similar length share a batch, because a batch is as wide as its longest.
     distinct = sorted(set(sentences), key=lambda sentence: (len(sentence), sentence))
-    mine = share.of(len(distinct), SENTENCES)
+    mine = share.of(len(distinct), TEXT_BATCH)
     parts = [torch.zeros(0, model.width)]
-    for first in range(0, len(mine), SENTENCES):
-        batch = mine[first : first + SENTENCES]
+    for first in range(0, len(mine), TEXT_BATCH):
+        batch = mine[first : first + TEXT_BATCH]
         parts.append(model.encode_text([distinct[place] for place in batch]).cpu())
         if on_progress:
             on_progress("sentences", min(len(distinct), (first + len(batch)) * share.world), len(distinct))
@@ -169,92 +260,6 @@ def _same_everywhere(size: int, device: torch.device, world: int) -> int:
     shared = torch.tensor(size, device=device)
     dist.all_reduce(shared, dist.ReduceOp.MIN)
     return int(shared)
-
-
-def evaluate(
-    model: CenterCLIP,
-    benchmark: Benchmark,
-    *,
-    rule: Rule | None = None,
-    dual_softmax: bool = False,
-    batch_size: int | None = None,
-    workers: int | None = None,
-    rank: int = 0,
-    world: int = 1,
-    allow_unreadable: bool = False,
-    on_progress: OnProgress | None = None,
-) -> Evaluation:
-    """Measure retrieval in both directions on one split of a benchmark.
-
-    With several processes (``world`` > 1, inside a ``torch.distributed`` group) all of them call it; they share out the
-    encoding, and every one returns the same numbers, which are also those of one process alone.
-
-    Args:
-        model: put in evaluation mode, and back.
-        benchmark: a loaded split.
-        rule: the similarity rule; the model's own by default.
-        dual_softmax: rank by dual softmax, which sees all queries at once. The label of the result says so.
-        batch_size: videos encoded at a time; from the free memory by default.
-        workers: threads that decode; by default as many as keep the model busy.
-        rank: this process, of ``world``.
-        world: number of processes.
-        allow_unreadable: leave out videos that cannot be read; the label of the result says so.
-        on_progress: called with ``"videos"`` or ``"sentences"``, how many are finished, and how many there are.
-
-    Raises:
-        EvaluationError: a video cannot be read, or the model gives NaN for one.
-    """
-    start = time.perf_counter()
-    encoded = encode_benchmark(
-        model,
-        benchmark,
-        batch_size=batch_size,
-        workers=workers,
-        rank=rank,
-        world=world,
-        allow_unreadable=allow_unreadable,
-        on_progress=on_progress,
-    )
-    return evaluate_vectors(model, encoded, rule=rule, dual_softmax=dual_softmax, started=start)
-
-
-def evaluate_vectors(
-    model: CenterCLIP,
-    encoded: EncodedBenchmark,
-    *,
-    rule: Rule | None = None,
-    dual_softmax: bool = False,
-    started: float | None = None,
-) -> Evaluation:
-    """The same of a benchmark that is encoded already; ``started`` is the ``perf_counter`` to count seconds from."""
-    started = time.perf_counter() if started is None else started
-    benchmark, rule = encoded.benchmark, rule or model.rule
-    videos = video_vectors(encoded.segments, encoded.mask, rule=rule)
-    _check(videos, lambda place: f"video {benchmark.videos[place].id} ({benchmark.videos[place].path})")
-    _check(encoded.texts, lambda place: f"caption {benchmark.captions[place]!r}")
-    owners = torch.tensor(benchmark.video_of_caption)
-    scale = float(model.backbone.logit_scale.detach().exp()) if dual_softmax else None
-    ranks = rank_vectors(encoded.texts, videos, owners, dual_softmax_scale=scale, top=TOP_CANDIDATES)
-    return Evaluation(
-        metrics=summaries(ranks),
-        benchmark=benchmark.name,
-        split=benchmark.split,
-        gallery=len(benchmark),
-        captions=len(benchmark.captions),
-        missing=benchmark.missing,
-        unreadable=encoded.unreadable,
-        rule=rule,
-        dual_softmax=dual_softmax,
-        fingerprint=benchmark.fingerprint,
-        clustering=str(model.clustering),
-        frames=model.frames,
-        max_tokens=model.max_tokens,
-        seconds=time.perf_counter() - started,
-        video_ids=tuple(clip.id for clip in benchmark.videos),
-        caption_texts=benchmark.captions,
-        video_of_caption=owners.numpy(),
-        ranks=ranks,
-    )
 
 
 def _check(vectors: Tensor, name: Callable[[int], str]) -> None:
