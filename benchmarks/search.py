@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from centerclip.search.lance import load_snapshot, save_snapshot
-from centerclip.search.matrix import WORTH_IT, Block, Matrix
+from centerclip.search.matrix import MIN_IVF_ROWS, Block, Matrix
 from centerclip.search.ranking import rank
 from centerclip.search.store import Floats, Video
 
@@ -40,13 +40,13 @@ def main() -> None:
     factor = 10 if arguments.quick else 1
     with tempfile.TemporaryDirectory() as scratch:
         exact_search(Path(scratch), 100_000 // factor)
-        approximate_search(Path(scratch), 1_000_000 // factor, worth_it=WORTH_IT // factor)
+        approximate_search(Path(scratch), 1_000_000 // factor, min_ivf_rows=MIN_IVF_ROWS // factor)
         if not arguments.no_start:
             first_hit(Path(scratch))
 
 
 def exact_search(folder: Path, count: int) -> None:
-    matrix, queries = collection(folder, count, worth_it=10**9)
+    matrix, queries = collection(folder, count, min_ivf_rows=10**9)
     vectors = np.ascontiguousarray(matrix.blocks[0].vectors)
     plain, ours = side_by_side(lambda query: vectors @ query, lambda query: rank(matrix, query, TOP), queries)
     print(f"{count:,} segments of width {WIDTH}, exact")
@@ -54,20 +54,20 @@ def exact_search(folder: Path, count: int) -> None:
     print(f"  search          {ours * 1e3:8.1f} ms   {ours / plain:.2f} times the product (goal: at most 1.3)")
 
 
-def approximate_search(folder: Path, count: int, worth_it: int) -> None:
+def approximate_search(folder: Path, count: int, min_ivf_rows: int) -> None:
     began = time.perf_counter()
-    matrix, queries = collection(folder, count, worth_it)
-    made = time.perf_counter() - began
-    lists = matrix.blocks[0].lists
-    assert lists is not None
+    matrix, queries = collection(folder, count, min_ivf_rows)
+    seconds = time.perf_counter() - began
+    ivf = matrix.blocks[0].ivf
+    assert ivf is not None
     vectors = matrix.blocks[0].vectors
     plain, ours = side_by_side(lambda query: vectors @ query, lambda query: rank(matrix, query, TOP), queries)
-    recall = statistics.mean(found_share(matrix, vectors, query) for query in queries)
-    print(f"{count:,} segments of width {WIDTH}, {len(lists.centres):,} lists, {lists.probes} looked into")
+    recall = statistics.mean(recall_of(matrix, vectors, query) for query in queries)
+    print(f"{count:,} segments of width {WIDTH}, {len(ivf.centres):,} lists, {ivf.probes} probed")
     print(f"  NumPy product   {plain * 1e3:8.1f} ms")
     print(f"  search          {ours * 1e3:8.1f} ms   {plain / ours:.1f} times as fast (goal: under 50 ms)")
-    print(f"  recall of the best {TOP}: {recall:.3f} (goal: at least 0.95); expected when made: {lists.recall:.3f}")
-    print(f"  made in {made:.0f} s, with the vectors")
+    print(f"  recall of the best {TOP}: {recall:.3f} (goal: at least 0.95); expected when made: {ivf.recall:.3f}")
+    print(f"  made in {seconds:.0f} s, with the vectors")
 
 
 def first_hit(folder: Path) -> None:
@@ -102,14 +102,14 @@ def make_small_index(folder: Path) -> Path:
         stream = container.add_stream("libx264", rate=10)
         stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
         for number in range(50):
-            picture = np.full((240, 320, 3), 5 * number, np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            image = np.full((240, 320, 3), 5 * number, np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(stream.encode(None))
     VideoIndex(folder / "small", model=folder / "model").add(folder / "clip.mp4")
     return folder / "small"
 
 
-def collection(folder: Path, count: int, worth_it: int) -> tuple[Matrix, Floats]:
+def collection(folder: Path, count: int, min_ivf_rows: int) -> tuple[Matrix, Floats]:
     """A snapshot of random clustered vectors, mapped as a search maps it, and queries ``[Q, D]``."""
     random = np.random.default_rng(0)
     clusters = count // 500
@@ -124,13 +124,13 @@ def collection(folder: Path, count: int, worth_it: int) -> tuple[Matrix, Floats]
     starts = (np.arange(count) % PER_VIDEO * 3).astype(np.float32)
     block = Block(ids, owners, np.stack([starts, starts + 3], axis=1), vectors)
     videos = {video: Video(video, 120.0, 64, 48, 0.0) for video in ids}
-    # Words lie apart from pictures: a query is a cluster's middle, a gap of its own, and noise.
+    # Sentences lie apart from images: a query is a cluster's middle, a gap of its own, and noise.
     gap = unit(random.normal(size=WIDTH).astype(np.float32))
     noise = random.normal(size=(264, WIDTH)).astype(np.float32) / WIDTH**0.5
     queries = unit(middles[random.integers(clusters, size=264)] + gap + noise)
     shutil.rmtree(folder / "store", ignore_errors=True)
     (folder / "store").mkdir()
-    save_snapshot(folder / "store", "all", Matrix(WIDTH, videos, {}, [block]), queries[200:], worth_it)
+    save_snapshot(folder / "store", "all", Matrix(WIDTH, videos, {}, [block]), queries[200:], min_ivf_rows)
     loaded = load_snapshot(folder / "store", "all")
     assert loaded is not None
     return loaded, queries[:50]
@@ -149,7 +149,7 @@ def side_by_side(
     return statistics.median(times[0][5:]), statistics.median(times[1][5:])
 
 
-def found_share(matrix: Matrix, vectors: Floats, query: Floats) -> float:
+def recall_of(matrix: Matrix, vectors: Floats, query: Floats) -> float:
     """Share of the exact best segments that a search finds."""
     exact = np.sort(vectors @ query)[-TOP:]
     return float(np.isin(exact.round(5), matrix.search(query, TOP).scores.round(5)).mean())

@@ -93,7 +93,7 @@ def make_model(folder: Path) -> CenterCLIP:
 def make_index(folder: Path, model: CenterCLIP, model_folder: Path, segments: int) -> None:
     from dataclasses import replace
 
-    from centerclip.search.state import OpenIndex
+    from centerclip.search.state import IndexState
 
     settings = replace(settings_of(model, model_folder, 1.0), files=text_encoder_files(model), roots=[str(folder)])
     write_settings(folder, settings)
@@ -108,7 +108,7 @@ def make_index(folder: Path, model: CenterCLIP, model_folder: Path, segments: in
             name = f"{number:032x}"
             rows.append((Video(name, float(edges[-1]), 640, 360, 0.0), Segments(edges[:-1], edges[1:], vectors)))
         store.add(rows, [File(str(folder / f"{video.id}.mp4"), 1, 1, video.id) for video, _ in rows])
-    index = OpenIndex.open(folder, settings)
+    index = IndexState.open(folder, settings)
     index.calibration.encode(index.encoder)
     index.store.tidy(index.calibration.vectors)
     index.calibration.measure(index.store.view())

@@ -132,7 +132,7 @@ class DamagedIndex(SearchError):
 
 
 class DiskFull(SearchError):
-    """There is no room left to write. What was written before is safe."""
+    """The disk is full. What was written before is safe."""
 
 
 class UnknownVideo(SearchError):

@@ -77,7 +77,7 @@ class MemoryStore:
             {video: segments for video, segments in old._segments.items() if video not in videos},
         )
 
-    def tidy(self, trials: Floats) -> None:
+    def tidy(self, queries: Floats) -> None:
         """Nothing to do."""
 
     def bytes(self) -> int:

@@ -98,12 +98,23 @@ def test_further_moments_of_a_few_videos_do_not_push_out_better_videos() -> None
     assert found[1].video == "other"
 
 
+def test_weak_moments_of_near_duplicates_do_not_end_a_search_with_a_least_score() -> None:
+    """The copies' second moments are below the least score, the other videos are not: those must still be found."""
+    store = MemoryStore(3)
+    copy = unit([1, 0, 0], [0, 0, 1], [1, 0.9, 0])
+    store.add([(Video(f"copy{n}", 9.0, 1, 1, 0.0), segments(copy)) for n in range(40)], [])
+    for name, row in (("second", [1, 0, 0.4]), ("third", [1, -0.5, 0])):
+        store.add([(Video(name, 3.0, 1, 1, 0.0), segments(unit(row)))], [])
+    ranked = rank(store.view(), unit([1, 0, 0])[0], 3, by_moment=True, min_score=0.8)
+    assert [entry.video for entry in ranked] == ["copy0", "second", "third"]
+
+
 def test_near_duplicates_stand_behind_the_best_of_them(store: MemoryStore) -> None:
     twin = unit([0, 0, 1], [1, 0.12, 0], [0, 0.02, 1])
     store.add([(Video("twin", 9.0, 1, 1, 0.0), segments(twin))], [])
     query = unit([1, 0, 0])[0]
     found = rank(store.view(), query, 10)
-    assert [(entry.video, entry.same) for entry in found] == [("b", ("twin",)), ("c", ()), ("a", ())]
+    assert [(entry.video, entry.duplicates) for entry in found] == [("b", ("twin",)), ("c", ()), ("a", ())]
     assert [entry.video for entry in rank(store.view(), query, 10, collapse=False)] == ["b", "twin", "c", "a"]
     # There are as many hits as were asked for, when there are enough videos.
     assert [entry.video for entry in rank(store.view(), query, 2)] == ["b", "c"]
@@ -186,7 +197,7 @@ def test_filters_hold(index: VideoIndex, folder: Path) -> None:
     assert found(after=date(2024, 5, 2), before=datetime(2026, 1, 1)) == ["5"]
     assert found(before="2022-05-02") == ["1", "2"]
     assert found(folder=folder / "deep", name="1") == []
-    with pytest.raises(SearchError, match="after: 'yesterday' is no date"):
+    with pytest.raises(SearchError, match="after: 'yesterday' is not a date"):
         found(after="yesterday")
 
 

@@ -120,7 +120,7 @@ def test_a_full_disk_is_a_clear_stop_and_the_index_still_opens(
     index.add(tmp_path / "few")
     told = outcome(*start(tmp_path / "index", videos, model, file_limit=limit))
     assert isinstance(told, str)
-    assert told.startswith("DiskFull: there is no room left")
+    assert told.startswith("DiskFull: the disk is full")
     assert "run the same command again" in told
     fresh = VideoIndex(tmp_path / "index")
     assert titles(fresh)[:3] == ["00", "01", "02"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import Tensor
 
 from centerclip import CenterCLIP, VideoIndex
 from centerclip.model.backbone import Backbone
@@ -38,11 +39,11 @@ def dual_encoder(folder: Path) -> Path:
 @pytest.mark.parametrize("kind", ["clip", "bert"])
 def test_vectors_are_those_of_the_model(kind: str, model: Path, tmp_path: Path) -> None:
     folder = model if kind == "clip" else dual_encoder(tmp_path / "dual")
-    words = open_text_encoder(folder)
-    assert words is not None
+    encoder = open_text_encoder(folder)
+    assert encoder is not None
     whole = CenterCLIP.from_pretrained(folder)
     for sentence in SENTENCES:
-        np.testing.assert_allclose(words(sentence), whole.encode_text(sentence)[0].numpy(), atol=2e-5)
+        np.testing.assert_allclose(encoder(sentence), whole.encode_text(sentence)[0].numpy(), atol=2e-5)
     assert sorted(Path(path).name for path in text_encoder_files(whole)) == [
         "centerclip.json",
         "config.json",
@@ -63,11 +64,20 @@ def test_models_that_it_does_not_know_are_left_to_torch(model: Path, tmp_path: P
     assert open_text_encoder(copy) is None
 
 
-def test_a_short_cut_that_gives_other_vectors_is_not_taken(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("difference", "used"), [(0.0, True), (1e-4, False), (5e-4, False)])
+def test_a_text_encoder_is_used_only_for_the_same_vectors(
+    difference: float, used: bool, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Differences of one value of a vector of norm 1: 5e-4 is a per cent of what a value of CLIP's 512 is."""
     whole = CenterCLIP.from_pretrained(model)
-    assert text_encoder_files(whole)
-    monkeypatch.setattr(whole, "encode_text", lambda texts: 0.9 * tiny.center_clip().encode_text(texts))
-    assert text_encoder_files(whole) == {}
+
+    def encode(texts: list[str]) -> Tensor:
+        vectors = CenterCLIP.encode_text(whole, texts).clone()
+        vectors[0, 0] += difference
+        return vectors
+
+    monkeypatch.setattr(whole, "encode_text", encode)
+    assert bool(text_encoder_files(whole)) == used
 
 
 def test_a_search_imports_neither_torch_nor_transformers_nor_the_database(model: Path, tmp_path: Path) -> None:

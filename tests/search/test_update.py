@@ -3,13 +3,16 @@
 import os
 import shutil
 import stat
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from centerclip import VideoIndex
-from centerclip.search import IndexBusy, IndexNotFound, OtherSettings, SearchError, UnknownVideo
-from centerclip.search.folder import is_busy, writing
+from centerclip.model.preprocess import Preprocess
+from centerclip.search import DamagedIndex, IndexBusy, IndexNotFound, OtherSettings, SearchError, UnknownVideo
+from centerclip.search.folder import FORMAT, is_busy, writer_lock
 from centerclip.search.indexer import Indexer
 from tests.search.collection import clip, open_tiny, save_model, scenes, titles
 
@@ -180,7 +183,7 @@ def test_an_index_refuses_another_model_or_setting(
         with pytest.raises(OtherSettings, match="was made with"):
             VideoIndex(tmp_path / "index", **options).add(videos)  # type: ignore[arg-type]
     other = save_model(tmp_path / "other", seed=5)
-    with pytest.raises(OtherSettings, match="does not fit into it"):
+    with pytest.raises(OtherSettings, match=r"was made with .*, not with"):
         VideoIndex(tmp_path / "index", model=other).search("a dog")
     assert VideoIndex(tmp_path / "index", model=model).add(videos).unchanged == 3  # the same weights from a folder
 
@@ -196,10 +199,52 @@ def test_reindex_makes_it_again_with_another_setting(index: VideoIndex, videos: 
     assert index.status().segments == again.status().segments
 
 
+def test_an_index_of_another_version_says_reindex_which_makes_it_again(index: VideoIndex, videos: Path) -> None:
+    path = index.folder / "index.json"
+    path.write_text(path.read_text().replace(f'"format": {FORMAT}', '"format": 1'))
+    with pytest.raises(DamagedIndex, match="--reindex"):
+        VideoIndex(index.folder).search("a dog")
+    again = VideoIndex(index.folder, model=open_tiny())
+    assert again.add(reindex=True).added == 3  # the folders of before
+    path.write_text("damaged")
+    with pytest.raises(SearchError, match="name a folder"):
+        again.add(reindex=True)
+    assert again.add(videos, reindex=True).added == 3
+    assert len(index.search("a dog", collapse=False)) == 3
+
+
+def test_a_model_that_was_never_saved_is_asked_for(index: VideoIndex) -> None:
+    with pytest.raises(OtherSettings, match="never saved; pass that model again"):
+        VideoIndex(index.folder).search("a dog")
+
+
+def test_an_index_belongs_to_weights_and_pixels_not_to_names_and_unrelated_fields(
+    index: VideoIndex, videos: Path
+) -> None:
+    @dataclass(frozen=True)
+    class NewerPreprocess(Preprocess):
+        cache: int = 3
+
+    alike = open_tiny()
+    alike.backbone.register_buffer("new_in_transformers", torch.ones(3))
+    alike.preprocess = NewerPreprocess(**vars(alike.preprocess))
+    assert VideoIndex(index.folder, model=alike).add(videos).unchanged == 3
+    for change in ({"size": 40}, {"mean": (0.1, 0.2, 0.3)}, {"filter": "bilinear"}):
+        other = open_tiny()
+        other.preprocess = replace(other.preprocess, **change)
+        with pytest.raises(OtherSettings, match="was made with"):
+            VideoIndex(index.folder, model=other).status()
+    other = open_tiny()
+    with torch.no_grad():
+        other.backbone.text_projection.weight *= 1.01
+    with pytest.raises(OtherSettings, match="was made with"):
+        VideoIndex(index.folder, model=other).status()
+
+
 def test_a_second_indexer_says_so(index: VideoIndex, videos: Path) -> None:
-    with writing(index.folder):
+    with writer_lock(index.folder):
         assert is_busy(index.folder)
-        with pytest.raises(IndexBusy, match=rf"number {os.getpid()}, since .*is writing to the index"):
+        with pytest.raises(IndexBusy, match=rf"PID {os.getpid()}, since .*is writing to the index"):
             index.add(videos)
         assert len(index.search("a dog")) == 3  # searching goes on
     assert not is_busy(index.folder)

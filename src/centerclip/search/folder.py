@@ -1,25 +1,38 @@
-"""The folder of an index: its settings, one writer at a time, and what happens when the disk is full."""
+"""The folder of an index: its settings, one writer at a time, and what a full disk or a damaged database is called."""
 
 import errno
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ..errors import DamagedIndex, DiskFull, IndexBusy, IndexNotFound
+from ..files import remove_partial, write_atomic
 
 SETTINGS = "index.json"
-FORMAT = 1
+FORMAT = 2  # of the settings; 2: the model's fingerprint no longer depends on names inside transformers
 DEFAULT_MODEL = "openai/clip-vit-base-patch32"
 # A CLIP of the hub never saw clustering: weighing centres by their clusters changes it least (docs/results.md).
 DEFAULT_CLUSTERING = "kmedoids[proportional]:B6-4,49"
 DEFAULT_FRAMES = 12
 DEFAULT_EVERY = 1.0  # seconds; a segment of the default model is then three seconds long
+
+WRITER_LOCK = "writer.lock"  # held by the one writer; only writers take it
+BUSY_LOCK = "busy.lock"  # held beside it, for others to see: a writer waits for those who look, and does not fail
+LOCKED_BYTE = 2**20  # Windows locks bytes, and nobody else can read those: lock one behind the end of the file
+
+DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# The database passes on what the system says, as text.
+DISK_FULL_TEXTS = (
+    "no space left",
+    "disk quota exceeded",
+    "file too large",
+    *(f"os error {number}" for number in DISK_FULL_ERRORS),
+)
 
 
 @dataclass(frozen=True)
@@ -29,12 +42,12 @@ class IndexSettings:
     Attributes:
         model: as it was named.
         fingerprint: of its weights and preprocessing.
-        files: where the model's files are, and their size and time: to see at a glance that they are the same.
         clustering: in the paper's notation.
         frames: frames of a window.
         segments: segments of a window.
         every: seconds from frame to frame.
         width: of the vectors.
+        files: size and time of the files that sentences are encoded from without torch; empty where torch is needed.
         roots: folders and files that were indexed.
     """
 
@@ -50,17 +63,24 @@ class IndexSettings:
     format: int = FORMAT
 
     def describe(self) -> str:
-        """The setting in words."""
+        """The settings as one line of text."""
         return f"{self.model}, {self.clustering}, {self.frames} frames, one every {self.every:g} s"
 
     def same_vectors(self, other: "IndexSettings") -> bool:
         """Whether vectors made with the two can be in one index."""
-        ours, theirs = (replace(s, model="", files={}, roots=[]) for s in (self, other))
-        return ours == theirs
+        return replace(self, model="", files={}, roots=[]) == replace(other, model="", files={}, roots=[])
 
 
-def read_settings(folder: Path) -> IndexSettings:
-    """Read the settings of an index."""
+def default_folder() -> Path:
+    """Where the index is when none is named: ``$CENTERCLIP_INDEX``, else the user's data folder."""
+    from platformdirs import user_data_path
+
+    named = os.environ.get("CENTERCLIP_INDEX")
+    return Path(named).expanduser() if named else user_data_path("centerclip", appauthor=False) / "index"
+
+
+def read_settings(folder: Path, *, any_format: bool = False) -> IndexSettings:
+    """Read the settings of an index; with ``any_format`` also those of another version, as far as they are alike."""
     path = folder / SETTINGS
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -71,10 +91,10 @@ def read_settings(folder: Path) -> IndexSettings:
     except (OSError, ValueError) as error:
         raise DamagedIndex(f"{path} cannot be read: {error}") from error
     try:
-        if content["format"] != FORMAT:
+        if content["format"] != FORMAT and not any_format:
             raise DamagedIndex(
-                f"{folder} was made by another version of centerclip (format {content['format']}, this one reads "
-                f"{FORMAT}); make it again with --reindex"
+                f"the index {folder} was made by another version of centerclip (format {content['format']}, this "
+                f"version reads {FORMAT}); make it again with `centerclip index --reindex`"
             )
         return IndexSettings(**content)
     except (KeyError, TypeError) as error:
@@ -84,119 +104,97 @@ def read_settings(folder: Path) -> IndexSettings:
 def write_settings(folder: Path, settings: IndexSettings) -> None:
     """Replace the settings of an index in one step."""
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{SETTINGS}.{os.getpid()}"
-    partial.write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="ascii")
-    partial.replace(folder / SETTINGS)
-
-
-def default_folder() -> Path:
-    """Where the index is when none is named: ``$CENTERCLIP_INDEX``, else the user's data folder."""
-    named = os.environ.get("CENTERCLIP_INDEX")
-    if named:
-        return Path(named).expanduser()
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return base / "centerclip" / "index"
-
-
-LOCK = "writer.lock"
-FAR = 2**20  # Windows locks bytes, and others may not read those: lock one that nobody needs
+    write_atomic(folder / SETTINGS, json.dumps(asdict(settings), indent=2) + "\n")
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Hold the index for writing, or raise :class:`IndexBusy`."""
-    with (folder / LOCK).open("a+", encoding="utf-8") as file:
-        if not _take(file):
-            file.seek(0)
-            raise IndexBusy(
-                f"another process{_who(file.read())} is writing to the index {folder}; wait until it is done"
-            )
-        file.truncate(0)
-        file.write(json.dumps({"process": os.getpid(), "since": time.time()}))
-        file.flush()
+def writer_lock(folder: Path) -> Iterator[None]:
+    """Hold the index for writing, or raise :class:`IndexBusy`. What a killed writer left half written is removed."""
+    with (folder / WRITER_LOCK).open("a+", encoding="utf-8") as lock, (folder / BUSY_LOCK).open("ab") as busy:
+        if not _lock(lock):
+            lock.seek(0)
+            writer = _describe_writer(lock.read())
+            raise IndexBusy(f"another process{writer} is writing to the index {folder}; wait until it is done")
+        lock.truncate(0)
+        lock.write(json.dumps({"process": os.getpid(), "since": time.time()}))
+        lock.flush()
+        _lock(busy, wait=True)
+        remove_partial(folder)
         yield
 
 
 def is_busy(folder: Path) -> bool:
     """Whether a process is writing to the index now."""
     try:
-        with (folder / LOCK).open("r+", encoding="utf-8") as file:
-            return not _take(file)
+        with (folder / BUSY_LOCK).open("rb") as busy:
+            return not _lock(busy, shared=True)
     except OSError:
         return False
 
 
-def _take(file: IO[str]) -> bool:
+@contextmanager
+def explain_full_disk(folder: Path) -> Iterator[None]:
+    """Raise :class:`DiskFull` when something inside fails because the disk is full."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        if not _is_disk_full(error):
+            raise
+        raise DiskFull(
+            f"the disk is full: cannot write to the index {folder} ({_first_line(error)}). What was indexed so far is "
+            "safe: free some space, then run the same command again"
+        ) from error
+
+
+@contextmanager
+def explain_database_errors(folder: Path, action: str) -> Iterator[None]:
+    """Name the index when its database fails; the ``action`` that failed is "read" or "written"."""
+    try:
+        with explain_full_disk(folder):
+            yield
+    except (OSError, RuntimeError, ValueError) as error:
+        raise DamagedIndex(
+            f"the index {folder} cannot be {action}: {_first_line(error)}. If this happens again, make it anew with "
+            "`centerclip index --reindex`"
+        ) from error
+
+
+def _lock(file: IO[Any], *, shared: bool = False, wait: bool = False) -> bool:
+    """Lock an open file, until it is closed; False when another one has it and ``wait`` is not set."""
     try:
         import fcntl
     except ImportError:
         import msvcrt
 
+        kind = msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK  # type: ignore[attr-defined]
         try:
-            file.seek(FAR)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+            file.seek(LOCKED_BYTE)
+            msvcrt.locking(file.fileno(), kind, 1)  # type: ignore[attr-defined]
         except OSError:
             return False
         return True
+    # flock, not a record lock: the server looks from the process that writes, and closing any file of a process
+    # gives up all its record locks.
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except OSError:
         return False
     return True
 
 
-def _who(text: str) -> str:
+def _describe_writer(content: str) -> str:
     try:
-        holder = json.loads(text)
-        since = time.strftime("%H:%M", time.localtime(holder["since"]))
-        return f" (number {holder['process']}, since {since})"
+        writer = json.loads(content)
+        return f" (PID {writer['process']}, since {time.strftime('%H:%M', time.localtime(writer['since']))})"
     except (ValueError, KeyError, TypeError):
         return ""
 
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# The database passes on what the system says, as text.
-FULL_TEXTS = ("no space left", "disk quota exceeded", "file too large", *(f"os error {number}" for number in FULL))
-
-
-@contextmanager
-def room(folder: Path) -> Iterator[None]:
-    """Raise :class:`DiskFull` when something inside fails because there is no room left."""
-    try:
-        yield
-    except (OSError, RuntimeError, ValueError) as error:
-        if not _is_full(error):
-            raise
-        raise DiskFull(
-            f"there is no room left to write to the index {folder} ({first_line(error)}). What was indexed so far is "
-            "safe: make room, then run the same command again"
-        ) from error
-
-
-@contextmanager
-def database(folder: Path, what: str) -> Iterator[None]:
-    """Name the index when its database fails; ``what`` could not be done is "read" or "written"."""
-    try:
-        with room(folder):
-            yield
-    except (OSError, RuntimeError, ValueError) as error:
-        raise DamagedIndex(
-            f"the index {folder} cannot be {what}: {first_line(error)}. If this stays so, make it again with "
-            "`centerclip index --reindex`"
-        ) from error
-
-
-def first_line(error: Exception) -> str:
-    """The first line of what an error says."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-
-
-def _is_full(error: Exception) -> bool:
-    if isinstance(error, OSError) and error.errno in FULL:
+def _is_disk_full(error: Exception) -> bool:
+    if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
         return True
-    return any(text in str(error).lower() for text in FULL_TEXTS)
+    return any(text in str(error).lower() for text in DISK_FULL_TEXTS)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

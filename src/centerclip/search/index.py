@@ -1,17 +1,18 @@
-"""VideoIndex, the object people hold: a folder of vectors that is filled from videos and searched with words."""
+"""VideoIndex, the object people hold: a folder of vectors that is filled from videos and searched with sentences."""
 
 import os
 import shutil
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import OtherSettings, SearchError, UnknownVideo
+from ..errors import DamagedIndex, IndexNotFound, OtherSettings, SearchError, UnknownVideo
 from ..files import is_below
 from .folder import (
     DEFAULT_EVERY,
@@ -19,38 +20,38 @@ from .folder import (
     SETTINGS,
     IndexSettings,
     default_folder,
+    explain_full_disk,
     is_busy,
     read_settings,
-    room,
     write_settings,
-    writing,
+    writer_lock,
 )
 from .indexer import Progress, drop, update
 from .lance import FILES, VIDEOS, remove_snapshots
 from .query import Encoder, Query, open_model, settings_of, text_encoder_files
-from .ranking import CALIBRATION, CONVINCING, LOOKED_AT, Ranked, rank
+from .ranking import CALIBRATION, JUDGED_HITS, MIN_CONFIDENCE, Ranked, rank
 from .results import Catalogue, Filters, Hit, IndexReport, Results, Status, VideoEntry, When, seconds_of
-from .state import OpenIndex
+from .state import IndexState
 from .store import File, Floats, Segments, View
 
 if TYPE_CHECKING:
     from ..model import CenterCLIP
 
-
 AnyPath = str | os.PathLike[str]
 
 
 class VideoIndex:
-    """Videos, searchable with words, pictures and clips.
+    """Videos, searchable by sentences, images and clips.
 
     Safe to use from several threads, and while another process adds to the index: a search sees what is committed.
 
-    The index is opened at the first use, and refuses then what it was not made with.
+    The index is opened at its first use. If it was made with another model or other settings, that raises
+    :class:`~centerclip.search.OtherSettings`.
 
     Args:
         folder: where the index is, or will be; by default ``$CENTERCLIP_INDEX`` or the user's data folder.
         model: a hub name, a folder, a checkpoint or an open :class:`~centerclip.CenterCLIP`. An index keeps to the
-            model that it was made with, and needs none named again.
+            model that it was made with: name it once.
         clustering: the paper's notation; ``"kmedoids[proportional]:B6-4,49"`` for a new index, unless the model's
             folder says otherwise.
         frames: frames of a window; 12 for a new index, unless the model's folder says otherwise.
@@ -69,12 +70,12 @@ class VideoIndex:
         create: bool = True,
     ) -> None:
         if every is not None and not every > 0:
-            raise SearchError(f"every must be above zero seconds, not {every:g}")
+            raise SearchError(f"every must be more than 0 seconds, not {every:g}")
         self.folder = Path(folder).expanduser() if folder is not None else default_folder()
-        self._named, self._clustering, self._frames, self._every = model, clustering, frames, every
+        self._model, self._clustering, self._frames, self._every = model, clustering, frames, every
         self._lock = threading.RLock()
-        self._opened: OpenIndex | None = None
-        self._stamp: tuple[int, int] | None = None  # of the settings that are open
+        self._state: IndexState | None = None
+        self._stamp: tuple[int, int] | None = None  # of the settings in _state
         if not create:
             read_settings(self.folder)
 
@@ -94,44 +95,46 @@ class VideoIndex:
 
         Args:
             paths: folders and files; those of earlier runs by default.
-            reindex: forget all vectors first, and go on with the model and setting of this object.
-            retry: try files again that could not be read and have not changed.
+            reindex: forget all vectors first, and encode everything with the model and settings of this object.
+            retry: try again files that could not be read and have not changed.
             decoders: files to read at the same time.
-            on_progress: called every few seconds, with what is in the index for good.
+            on_progress: called every few seconds, after each commit.
         """
         began = time.monotonic()
-        given = [_absolute(path) for path in paths]
-        for path in given:
+        roots = [_absolute(path) for path in paths]
+        for path in roots:
             if not path.exists():
                 raise SearchError(f"there is no file or folder {str(path)!r}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        with room(self.folder), writing(self.folder):
-            index = self._open_for_writing(reindex, given)
-            roots = given or [Path(root) for root in index.settings.roots]
+        with explain_full_disk(self.folder), writer_lock(self.folder):
+            state = self._open_for_writing(reindex, roots)
+            roots = roots or [Path(root) for root in state.settings.roots]
             if not roots:
-                raise SearchError("there is nothing to index yet: name a folder with videos")
-            report = update(index, roots, retry=retry, decoders=decoders, on_progress=on_progress)
-            if index.encoder.can_do_better():
-                self._write(index, replace(index.settings, files=text_encoder_files(index.encoder.model())))
+                raise SearchError("nothing to index yet: name a folder with videos")
+            report = update(state, roots, retry=retry, decoders=decoders, on_progress=on_progress)
+            if state.encoder.lacks_text_encoder():
+                self._save(state, replace(state.settings, files=text_encoder_files(state.encoder.model())))
         report.seconds = time.monotonic() - began
         return report
 
     def remove(self, *paths: AnyPath, videos: Collection[str] = ()) -> int:
-        """Forget files, folders and videos (by id), and say how many files that were. The files themselves stay."""
+        """Drop files, folders and videos (by id) from the index; returns how many files. The files themselves stay."""
         self._open()
-        with room(self.folder), writing(self.folder):
-            index = self._open()
-            below = [str(_absolute(path)) for path in paths]
-            known = index.store.view().files
-            gone = {
-                path for path, file in known.items() if _is_any(path, below) or (file.video and file.video in videos)
-            }
-            drop(index.store, gone)
-            roots = [root for root in index.settings.roots if not _is_any(root, below)]
-            if roots != index.settings.roots:
-                self._write(index, replace(index.settings, roots=roots))
-            index.store.tidy(index.calibration.vectors)
-        return len(gone)
+        folders = [str(_absolute(path)) for path in paths]
+
+        def is_named(path: str) -> bool:
+            return any(is_below(path, folder) for folder in folders)
+
+        with explain_full_disk(self.folder), writer_lock(self.folder):
+            state = self._open()
+            files = state.store.view().files.values()
+            removed = {file.path for file in files if is_named(file.path) or (file.video and file.video in videos)}
+            drop(state.store, removed)
+            roots = [root for root in state.settings.roots if not is_named(root)]
+            if roots != state.settings.roots:
+                self._save(state, replace(state.settings, roots=roots))
+            state.store.tidy(state.calibration.vectors)
+        return len(removed)
 
     # ---- searching --------------------------------------------------------------------------------------------
 
@@ -152,13 +155,13 @@ class VideoIndex:
         min_score: float | None = None,
         collapse: bool = True,
     ) -> Results:
-        """Find videos by a sentence, an image, a clip, or all that are given: each counts the same.
+        """Find videos by a sentence, an image, a clip, or several of them: each counts the same.
 
         Args:
-            text: what is to be seen.
-            image: an image of something alike.
-            video: a clip of something alike.
-            top: how many hits at most.
+            text: what the video shows.
+            image: an image file that looks similar.
+            video: a clip that looks similar.
+            top: most hits to return.
             moments: rank moments: a video can come several times.
             folder: only files below it.
             name: part of the file's name, or a pattern such as ``"IMG_*"``.
@@ -167,7 +170,7 @@ class VideoIndex:
             after: files changed at this time or later: seconds since 1970, a date, or ``"2024-05-31"``.
             before: files changed before this time.
             min_score: leave out hits below.
-            collapse: leave out videos that show the same as a better hit, and name them there.
+            collapse: leave out near-duplicates of a better hit, and list them there.
         """
         return self.search_query(
             self.encode(text, image=image, video=video),
@@ -207,23 +210,25 @@ class VideoIndex:
             seconds_of(after, option="after"),
             seconds_of(before, option="before"),
         )
-        index = self._open()
+        state = self._open()
         began = time.perf_counter()
-        catalogue = index.catalogue()
-        if query.vector.shape != (index.settings.width,):
-            raise SearchError(f"the query is of another model: {query.vector.shape}, not ({index.settings.width},)")
-        found = rank(
+        catalogue = state.catalogue()
+        if query.vector.shape != (state.settings.width,):
+            raise SearchError(
+                f"the query's vector is {list(query.vector.shape)}, the index's [{state.settings.width}]: another model"
+            )
+        ranked = rank(
             catalogue.view,
             query.vector,
-            max(top, LOOKED_AT),
+            max(top, JUDGED_HITS),
             among=catalogue.among(filters),
             by_moment=moments,
             collapse=collapse,
             min_score=min_score,
         )
-        confidence = index.calibration.confidence(query.vector, found, has_text=query.has_text)
-        hits = [_hit(catalogue, entry, filters) for entry in found[:top]]
-        return Results(hits, confidence >= CONVINCING, confidence, time.perf_counter() - began)
+        confidence = state.calibration.confidence(query.vector, ranked, has_text=query.has_text)
+        hits = [_hit(catalogue, entry, filters) for entry in ranked[:top]]
+        return Results(hits, confidence >= MIN_CONFIDENCE, confidence, time.perf_counter() - began)
 
     def similar(self, video_id: str, start: float | None = None, *, top: int = 10) -> Results:
         """Other videos that look like one of the index, or like its segment at ``start`` seconds."""
@@ -249,9 +254,7 @@ class VideoIndex:
         query: Query | None = None,
     ) -> list[tuple[float, float, float]]:
         """Start, end and score of every segment of a video, in the order of time; without a query scores are 0."""
-        index = self._open()
-        view = index.catalogue().view
-        segments = _segments(view, video_id)
+        segments = _segments(self._open().catalogue().view, video_id)
         scores = np.zeros(len(segments), np.float32)
         if any(part is not None for part in (text, image, video)):
             query = self.encode(text, image=image, video=video)
@@ -260,15 +263,15 @@ class VideoIndex:
         return list(zip(segments.starts.tolist(), segments.ends.tolist(), scores.tolist(), strict=True))
 
     def encode(self, text: str | None = None, *, image: AnyPath | None = None, video: AnyPath | None = None) -> Query:
-        """What a search with these would look for, to search with it several times."""
-        return self._open().query(text, _path(image), _path(video))
+        """Encode what :meth:`search` takes, to search with it several times."""
+        return self._open().encode(text, _path(image), _path(video))
 
     def encode_texts(self, sentences: list[str]) -> Floats:
         """The vectors ``[B, D]`` of sentences: many at once take less time each."""
         encoder = self._open().encoder
         return encoder.text(sentences[0])[None] if len(sentences) == 1 else encoder.texts(sentences)
 
-    # ---- looking ----------------------------------------------------------------------------------------------
+    # ---- listing ----------------------------------------------------------------------------------------------
 
     def videos(self) -> list[VideoEntry]:
         """All videos of the index, by path."""
@@ -289,8 +292,8 @@ class VideoIndex:
 
     def status(self) -> Status:
         """What is in the index."""
-        index = self._open()
-        settings, catalogue = index.settings, index.catalogue()
+        state = self._open()
+        settings, catalogue = state.settings, state.catalogue()
         view = catalogue.view
         return Status(
             folder=self.folder,
@@ -302,7 +305,7 @@ class VideoIndex:
             files=sum(len(files) for files in catalogue.files.values()),
             segments=view.count(),
             hours=sum(view.videos[video].duration for video in catalogue.files) / 3600,
-            bytes=index.store.bytes(),
+            bytes=state.store.bytes(),
             roots=tuple(Path(root) for root in settings.roots),
             failed={path: file.failure for path, file in view.files.items() if file.failure},
             busy=is_busy(self.folder),
@@ -311,83 +314,86 @@ class VideoIndex:
 
     # ---- inside -----------------------------------------------------------------------------------------------
 
-    def _open(self) -> OpenIndex:
-        """The index as it is now: opened again when its model or setting has changed."""
+    def _open(self) -> IndexState:
+        """The index as it is now: opened again when its model or settings have changed."""
         with self._lock:
             stamp = _stamp(self.folder / SETTINGS)
-            if self._opened is None or stamp != self._stamp:
+            if self._state is None or stamp != self._stamp:
                 settings = read_settings(self.folder)
-                if self._opened is not None and settings.same_vectors(self._opened.settings):
-                    self._opened = self._opened.with_settings(settings)
+                if self._state is not None and settings.same_vectors(self._state.settings):
+                    self._state = self._state.with_settings(settings)
                 else:
-                    self._opened = OpenIndex.open(self.folder, settings, self._encoder(settings))
+                    self._state = IndexState.open(self.folder, settings, self._encoder(settings))
                 self._stamp = stamp
-            return self._opened
+            return self._state
 
     def _encoder(self, settings: IndexSettings) -> Encoder:
-        """An encoder for an index, if what this object asks for is what the index was made with."""
-        for what, wanted, there in (
+        """An encoder for an index, if this object asks for what the index was made with."""
+        for name, asked, made_with in (
             ("clustering", self._clustering, settings.clustering),
             ("frames", self._frames, settings.frames),
             ("every", self._every, settings.every),
         ):
-            if wanted is not None and wanted != there:
-                raise self._refuse(settings, f"{what} {wanted}")
-        named = self._named
-        if named is None or str(named) == settings.model:
+            if asked is not None and asked != made_with:
+                raise self._other_settings(settings, f"{name} {asked}")
+        if self._model is None or str(self._model) == settings.model:
             return Encoder(settings)
-        if isinstance(named, str | Path):
-            model = open_model(named, settings.clustering, settings.frames)
-            asked = settings_of(model, named, settings.every)
-        else:
-            model, asked = named, settings_of(named, None, settings.every)
-        if not asked.same_vectors(settings):
-            raise self._refuse(settings, asked.describe())
+        model, asked_settings = _open_with_settings(self._model, settings.clustering, settings.frames, settings.every)
+        if not asked_settings.same_vectors(settings):
+            raise self._other_settings(settings, asked_settings.describe())
         return Encoder(settings, model)
 
-    def _refuse(self, settings: IndexSettings, asked: str) -> OtherSettings:
+    def _other_settings(self, settings: IndexSettings, asked: str) -> OtherSettings:
         return OtherSettings(
-            f"the index {self.folder} was made with {settings.describe()}; {asked} does not fit into it. Leave the "
-            "setting out, name another folder with --index, or make the index again with --reindex"
+            f"the index {self.folder} was made with {settings.describe()}, not with {asked}. Leave the setting out, "
+            "name another folder with --index, or make the index again with --reindex"
         )
 
-    def _open_for_writing(self, reindex: bool, roots: list[Path]) -> OpenIndex:
+    def _open_for_writing(self, reindex: bool, roots: list[Path]) -> IndexState:
         """Open the index, or make it; the roots are remembered."""
-        known = (self.folder / SETTINGS).is_file()
-        earlier = read_settings(self.folder).roots if known else []
-        if known and not reindex:
-            index = self._open()
-            settings = index.settings
+        if (self.folder / SETTINGS).is_file() and not reindex:
+            state = self._open()
+            earlier_roots = state.settings.roots
         else:
-            settings, index = self._make(read_settings(self.folder) if known else None)
-        merged = list(dict.fromkeys([*earlier, *map(str, roots)]))
-        return self._write(index, replace(settings, roots=merged))
+            earlier = None
+            with suppress(IndexNotFound, DamagedIndex):  # nothing to keep: the index is made from scratch
+                earlier = read_settings(self.folder, any_format=True)
+            state = self._make(earlier)
+            earlier_roots = earlier.roots if earlier else []
+        return self._save(state, replace(state.settings, roots=list(dict.fromkeys([*earlier_roots, *map(str, roots)]))))
 
-    def _make(self, earlier: IndexSettings | None) -> tuple[IndexSettings, OpenIndex]:
-        """Make an empty index, with the settings of the one that was there where none are given."""
-        named = self._named or (earlier.model if earlier else DEFAULT_MODEL)
+    def _make(self, earlier: IndexSettings | None) -> IndexState:
+        """Make an empty index, with the earlier settings where none are given."""
+        name = self._model or (earlier.model if earlier else DEFAULT_MODEL)
         clustering, frames = self._clustering, self._frames
-        if earlier is not None and str(named) == earlier.model:
+        if earlier is not None and str(name) == earlier.model:
             clustering, frames = clustering or earlier.clustering, frames or earlier.frames
         every = self._every or (earlier.every if earlier else DEFAULT_EVERY)
         # The model first: when it cannot be opened, the index stays as it is.
-        if isinstance(named, str | Path):
-            model = open_model(named, clustering, frames)
-            settings = settings_of(model, named, every)
-        else:
-            model, settings = named, settings_of(named, None, every)
+        model, settings = _open_with_settings(name, clustering, frames, every)
         for table in (VIDEOS, FILES):
             shutil.rmtree(self.folder / f"{table}.lance", ignore_errors=True)
         (self.folder / CALIBRATION).unlink(missing_ok=True)
         remove_snapshots(self.folder)
-        return settings, OpenIndex.open(self.folder, settings, Encoder(settings, model))
+        return IndexState.open(self.folder, settings, Encoder(settings, model))
 
-    def _write(self, index: OpenIndex, settings: IndexSettings) -> OpenIndex:
+    def _save(self, state: IndexState, settings: IndexSettings) -> IndexState:
+        """Write settings that changed, and use them from now on."""
         with self._lock:
-            if settings != index.settings or not (self.folder / SETTINGS).is_file():
+            if settings != state.settings or not (self.folder / SETTINGS).is_file():
                 write_settings(self.folder, settings)
-            self._opened, self._stamp = index.with_settings(settings), _stamp(self.folder / SETTINGS)
-            return self._opened
+            self._state, self._stamp = state.with_settings(settings), _stamp(self.folder / SETTINGS)
+            return self._state
+
+
+def _open_with_settings(
+    model: "str | Path | CenterCLIP", clustering: str | None, frames: int | None, every: float
+) -> "tuple[CenterCLIP, IndexSettings]":
+    """A model, opened unless it is, and the settings of an index made with it."""
+    if isinstance(model, str | Path):
+        opened = open_model(model, clustering, frames)
+        return opened, settings_of(opened, model, every)
+    return model, settings_of(model, None, every)
 
 
 def _hit(catalogue: Catalogue, entry: Ranked, filters: Filters) -> Hit:
@@ -402,7 +408,7 @@ def _hit(catalogue: Catalogue, entry: Ranked, filters: Filters) -> Hit:
         moments=entry.moments,
         duration=catalogue.videos[entry.video].duration,
         copies=tuple(files[1:]),
-        duplicates=tuple(Path(file.path) for video in entry.same for file in catalogue.files_of(video)[:1]),
+        duplicates=tuple(Path(file.path) for video in entry.duplicates for file in catalogue.files_of(video)[:1]),
     )
 
 
@@ -443,7 +449,3 @@ def _absolute(path: AnyPath) -> Path:
 
 def _path(path: AnyPath | None) -> Path | None:
     return None if path is None else Path(path).expanduser()
-
-
-def _is_any(path: str, folders: list[str]) -> bool:
-    return any(is_below(path, folder) for folder in folders)

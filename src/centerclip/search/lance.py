@@ -1,4 +1,7 @@
-"""The store on disk: LanceDB keeps what must not be lost, a snapshot in plain files makes it fast to open."""
+"""The store on disk: LanceDB keeps what must not be lost, a snapshot in plain files makes it fast to open.
+
+The snapshot is a cache: files that are mapped, not read, so that a search starts without opening the database. When it
+is older than the database, the rest comes from there."""
 
 import hashlib
 import json
@@ -15,16 +18,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .folder import database
-from .matrix import WORTH_IT, Block, Lists, Matrix, assign, make_lists, train_centres
+from .folder import explain_database_errors
+from .matrix import CHUNK_ROWS, IVF, MIN_IVF_ROWS, Block, Matrix, assign, train_centres, tune_ivf
 from .store import File, Floats, Segments, Video
 
 VIDEOS, FILES = "videos", "files"
-CHUNK = 1000  # ids in one query
-BATCH = 64  # videos read at a time
+IDS_PER_QUERY = 1000
+VIDEOS_PER_BATCH = 64  # read at a time, to bound the memory
 COMPACT_EVERY = 100  # changes; each leaves a small file behind
 KEEP_OLD = timedelta(hours=1)  # a search that is under way may still read an older state
 NOT_TEXT = "\0"  # marks a path that is not valid Unicode
+SNAPSHOT = "snapshot-"  # and the name of the state
+SNAPSHOT_FORMAT = 2
+RETRAIN_GROWTH = 2.0  # centres are trained anew when the collection has grown by this factor
 
 
 class LanceStore:
@@ -48,7 +54,7 @@ class LanceStore:
         """Add videos that are not there yet, then add files or replace those of the same paths."""
         import pyarrow as pa
 
-        with self._lock, database(self.folder, "written"):
+        with self._lock, explain_database_errors(self.folder, "written"):
             known = self._known()
             fresh = {video.id: (video, segments) for video, segments in videos if video.id not in known}
             if fresh:
@@ -65,7 +71,7 @@ class LanceStore:
 
     def remove(self, videos: Collection[str], paths: Collection[str]) -> None:
         """Forget videos with their segments, and files."""
-        with self._lock, database(self.folder, "written"):
+        with self._lock, explain_database_errors(self.folder, "written"):
             # Files first: a video without a file is found again by its content, a file without a video is wrong.
             for name, column, values in ((FILES, "path", [_as_text(p) for p in paths]), (VIDEOS, "id", list(videos))):
                 for part in _chunks(values):
@@ -74,14 +80,14 @@ class LanceStore:
             if videos or paths:
                 self._changed()
 
-    def tidy(self, trials: Floats) -> None:
+    def tidy(self, queries: Floats) -> None:
         """Merge small files, and write the snapshot that searches start from."""
-        with self._lock, database(self.folder, "written"):
+        with self._lock, explain_database_errors(self.folder, "written"):
             if load_snapshot(self.folder, self._state()) is None:
                 self._compact()
                 view, token = self.view(), self._state()
-                save_snapshot(self.folder, token, view, trials)
-                self._token = None  # go on with the snapshot: mapped rows take no memory of their own
+                save_snapshot(self.folder, token, view, queries)
+                self._token = None  # from now on use the snapshot: mapped rows take no memory of their own
 
     def _known(self) -> set[str]:
         """Ids of the videos that are there. Kept apart from the view: who only writes keeps no vectors in memory."""
@@ -113,7 +119,7 @@ class LanceStore:
         """Read what is new: rows never change, so vectors that are in memory or in a snapshot stay."""
         if not (self.folder / f"{VIDEOS}.lance").is_dir():
             return Matrix(self.width, {}, {}, [])
-        with database(self.folder, "read"):
+        with explain_database_errors(self.folder, "read"):
             # Files first: those of the state before belong to videos that are surely there.
             files = [_file(row) for row in self._read(FILES).to_pylist()]
             columns = ["id", "duration", "width", "height", "added", "note"]
@@ -147,7 +153,7 @@ class LanceStore:
             for part in parts:
                 query = self._table(VIDEOS).search().select(["id", "starts", "ends", "vectors"]).limit(2**31 - 1)
                 query = query.where(f"id IN ({part})") if part else query
-                for batch in query.to_batches(BATCH):
+                for batch in query.to_batches(VIDEOS_PER_BATCH):
                     for row in batch.to_pylist():
                         if row["id"] in wanted:
                             ids.append(row["id"])
@@ -189,12 +195,144 @@ class LanceStore:
         return self._database.open_table(name)
 
 
+def load_snapshot(folder: Path, token: str | None = None) -> Matrix | None:
+    """The view of a state, or with None the latest there is; None when there is none that can be read."""
+    names = [f"{SNAPSHOT}{token}"] if token else sorted(p.name for p in folder.glob(f"{SNAPSHOT}*"))
+    for name in names:
+        try:
+            return _load(folder / name)
+        except (OSError, ValueError, KeyError, TypeError):  # gone meanwhile, half copied, of another version
+            continue
+    return None
+
+
+def save_snapshot(folder: Path, token: str, matrix: Matrix, queries: Floats, min_ivf_rows: int = MIN_IVF_ROWS) -> None:
+    """Write the snapshot of a state and remove older ones. Whoever has mapped those keeps them.
+
+    Args:
+        folder: of the index.
+        token: name of the state.
+        matrix: the state.
+        queries: ``[Q, D]`` to tune an inverted file with.
+        min_ivf_rows: how many segments make an inverted file worth it.
+    """
+    place = Path(mkdtemp(dir=folder, prefix=".snapshot-"))
+    try:
+        ids = list(matrix.videos)
+        places = {video: number for number, video in enumerate(ids)}
+        owners = np.concatenate([_owners(block, places) for block in matrix.blocks] or [np.zeros(0, np.int32)])
+        count = int((owners >= 0).sum())
+        centres = _centres(matrix, count) if count >= min_ivf_rows else None
+        order, begins = _order(matrix.blocks, owners, centres)
+        np.save(place / "owners.npy", owners[order])
+        spans = np.concatenate([block.spans for block in matrix.blocks] or [np.zeros((0, 2), np.float32)])
+        np.save(place / "spans.npy", spans[order])
+        vectors = _write_vectors(place / "vectors.npy", matrix, order)
+        ivf = None
+        if centres is not None and begins is not None:
+            tuned = tune_ivf(vectors, centres, begins, queries if len(queries) else matrix.sample(64))
+            ivf = {"probes": tuned.probes, "recall": tuned.recall}
+            np.save(place / "centres.npy", centres)
+            np.save(place / "begins.npy", begins)
+        tables = {
+            "format": SNAPSHOT_FORMAT,
+            "ids": ids,
+            "ivf": ivf,
+            "videos": [list(asdict(video).values()) for video in matrix.videos.values()],
+            "files": [list(asdict(file).values()) for file in matrix.files.values()],
+        }
+        # ASCII, so that names which are not valid text come back as they are.
+        (place / "tables.json").write_text(json.dumps(tables), encoding="ascii")
+        target = folder / f"{SNAPSHOT}{token}"
+        shutil.rmtree(target, ignore_errors=True)
+        place.rename(target)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    remove_snapshots(folder, keep=token)
+
+
+def remove_snapshots(folder: Path, keep: str | None = None) -> None:
+    """Remove snapshots, also what a killed process left of one."""
+    for place in [*folder.glob(f"{SNAPSHOT}*"), *folder.glob(".snapshot-*")]:
+        if place.name != f"{SNAPSHOT}{keep}":
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _load(place: Path) -> Matrix:
+    tables = json.loads((place / "tables.json").read_text(encoding="utf-8"))
+    if tables["format"] != SNAPSHOT_FORMAT:
+        raise ValueError("another format")
+    owners = _mapped(place / "owners.npy")
+    ivf = None
+    if tables["ivf"]:
+        ivf = IVF(np.load(place / "centres.npy"), np.load(place / "begins.npy"), **tables["ivf"])
+    block = Block(tables["ids"], owners, _mapped(place / "spans.npy"), _mapped(place / "vectors.npy"), ivf)
+    if len(block.vectors) != len(owners):
+        raise ValueError("columns of different lengths")
+    videos = {row[0]: Video(*row) for row in tables["videos"]}
+    files = {row[0]: File(*row) for row in tables["files"]}
+    return Matrix(int(block.vectors.shape[1]), videos, files, [block])
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    """A file as an array; a plain one, since every slice of NumPy's own kind costs microseconds."""
+    return np.asarray(np.load(path, mmap_mode="r"))
+
+
+def _owners(block: Block, places: dict[str, int]) -> NDArray[np.int32]:
+    """``[N]`` new place of each row's video, -1 for videos that are gone."""
+    lookup = np.array([places.get(video, -1) for video in block.ids] or [-1], dtype=np.int32)
+    return lookup[block.owners]
+
+
+def _centres(matrix: Matrix, count: int) -> Floats:
+    """The centres that are in use, as long as the collection has not outgrown them."""
+    ivf = matrix.blocks[0].ivf
+    if ivf is not None and count < RETRAIN_GROWTH * int(ivf.begins[-1]):
+        return ivf.centres
+    return train_centres(_rows(matrix))
+
+
+def _rows(matrix: Matrix) -> Floats:
+    return (
+        matrix.blocks[0].vectors
+        if len(matrix.blocks) == 1
+        else np.concatenate([block.vectors for block in matrix.blocks])
+    )
+
+
+def _order(
+    blocks: Iterable[Block], owners: NDArray[np.int32], centres: Floats | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+    """Rows that stay: video by video, or list by list with the first row of each list."""
+    kept = np.flatnonzero(owners >= 0)
+    if centres is None:
+        return kept[np.argsort(owners[kept], kind="stable")], None
+    nearest = np.concatenate([assign(block.vectors, centres) for block in blocks])[kept]
+    order = np.lexsort((kept, owners[kept], nearest))
+    return kept[order], np.searchsorted(nearest[order], np.arange(len(centres) + 1))
+
+
+def _write_vectors(path: Path, matrix: Matrix, order: NDArray[np.int64]) -> Floats:
+    """Write the rows in their order, a chunk at a time, and map the file."""
+    out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(len(order), matrix.width))
+    first = 0
+    for block in matrix.blocks:
+        places = np.flatnonzero((order >= first) & (order < first + len(block)))
+        for begin in range(0, len(places), CHUNK_ROWS):
+            chunk = places[begin : begin + CHUNK_ROWS]
+            out[chunk] = block.vectors[order[chunk] - first]
+        first += len(block)
+    out.flush()
+    return out
+
+
 def _without(block: Block, videos: set[str]) -> Block:
     """A block whose rows of some videos count no more."""
     if not videos.intersection(block.ids):
         return block
     ids = ["" if video in videos else video for video in block.ids]
-    return Block(ids, block.owners, block.spans, block.vectors, block.lists)
+    return Block(ids, block.owners, block.spans, block.vectors, block.ivf)
 
 
 def _joined(blocks: Sequence[Block], width: int) -> Block:
@@ -271,148 +409,5 @@ def _printable(text: str) -> str:
 
 def _chunks(values: Sequence[str]) -> Iterator[str]:
     """Lists of quoted values for SQL."""
-    for first in range(0, len(values), CHUNK):
-        yield ", ".join("'" + value.replace("'", "''") + "'" for value in values[first : first + CHUNK])
-
-
-PREFIX = "snapshot-"
-FORMAT = 1
-RETRAIN = 2.0  # centres are found anew when the collection has grown by this factor
-
-
-def load_snapshot(folder: Path, token: str | None = None) -> Matrix | None:
-    """The view of a state, or with None the latest there is; None when there is none that can be read."""
-    names = [f"{PREFIX}{token}"] if token else sorted(p.name for p in folder.glob(f"{PREFIX}*"))
-    for name in names:
-        try:
-            return _load(folder / name)
-        except (OSError, ValueError, KeyError, TypeError):  # gone meanwhile, half copied, of another version
-            continue
-    return None
-
-
-def _load(place: Path) -> Matrix:
-    tables = json.loads((place / "tables.json").read_text(encoding="utf-8"))
-    if tables["format"] != FORMAT:
-        raise ValueError("another format")
-    owners = _mapped(place / "owners.npy")
-    lists = None
-    if tables["lists"]:
-        lists = Lists(np.load(place / "centres.npy"), np.load(place / "begins.npy"), **tables["lists"])
-    block = Block(
-        tables["ids"],
-        owners,
-        _mapped(place / "spans.npy"),
-        _mapped(place / "vectors.npy"),
-        lists,
-    )
-    if len(block.vectors) != len(owners):
-        raise ValueError("columns of different lengths")
-    videos = {row[0]: Video(*row) for row in tables["videos"]}
-    files = {row[0]: File(*row) for row in tables["files"]}
-    return Matrix(int(block.vectors.shape[1]), videos, files, [block])
-
-
-def _mapped(path: Path) -> NDArray[Any]:
-    """A file as an array; a plain one, since every slice of NumPy's own kind costs microseconds."""
-    return np.asarray(np.load(path, mmap_mode="r"))
-
-
-def save_snapshot(folder: Path, token: str, matrix: Matrix, trials: Floats, worth_it: int = WORTH_IT) -> None:
-    """Write the snapshot of a state and remove older ones. Whoever has mapped those keeps them.
-
-    Args:
-        folder: of the index.
-        token: name of the state.
-        matrix: the state.
-        trials: queries ``[Q, D]`` to find the number of lists with.
-        worth_it: how many segments make lists of neighbours worth it.
-    """
-    place = Path(mkdtemp(dir=folder, prefix=".snapshot-"))
-    try:
-        ids = list(matrix.videos)
-        places = {video: number for number, video in enumerate(ids)}
-        owners = np.concatenate([_owners(block, places) for block in matrix.blocks] or [np.zeros(0, np.int32)])
-        count = int((owners >= 0).sum())
-        centres = _centres(matrix, count) if count >= worth_it else None
-        order, begins = _order(matrix.blocks, owners, centres)
-        np.save(place / "owners.npy", owners[order])
-        spans = np.concatenate([block.spans for block in matrix.blocks] or [np.zeros((0, 2), np.float32)])
-        np.save(place / "spans.npy", spans[order])
-        vectors = _write_vectors(place / "vectors.npy", matrix, order)
-        lists = None
-        if centres is not None and begins is not None:
-            made = make_lists(vectors, centres, begins, trials if len(trials) else matrix.sample(64))
-            lists = {"probes": made.probes, "recall": made.recall}
-            np.save(place / "centres.npy", centres)
-            np.save(place / "begins.npy", begins)
-        tables = {
-            "format": FORMAT,
-            "ids": ids,
-            "lists": lists,
-            "videos": [list(asdict(video).values()) for video in matrix.videos.values()],
-            "files": [list(asdict(file).values()) for file in matrix.files.values()],
-        }
-        # ASCII, so that names which are not valid text come back as they are.
-        (place / "tables.json").write_text(json.dumps(tables), encoding="ascii")
-        target = folder / f"{PREFIX}{token}"
-        shutil.rmtree(target, ignore_errors=True)
-        place.rename(target)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    remove_snapshots(folder, keep=token)
-
-
-def remove_snapshots(folder: Path, keep: str | None = None) -> None:
-    """Remove snapshots, also what a killed process left of one."""
-    for place in [*folder.glob(f"{PREFIX}*"), *folder.glob(".snapshot-*")]:
-        if place.name != f"{PREFIX}{keep}":
-            shutil.rmtree(place, ignore_errors=True)
-
-
-def _owners(block: Block, places: dict[str, int]) -> NDArray[np.int32]:
-    """``[N]`` new place of each row's video, -1 for videos that are gone."""
-    lookup = np.array([places.get(video, -1) for video in block.ids] or [-1], dtype=np.int32)
-    return lookup[block.owners]
-
-
-def _centres(matrix: Matrix, count: int) -> Floats:
-    """The centres that are in use, as long as the collection has not outgrown them."""
-    lists = matrix.blocks[0].lists
-    if lists is not None and count < RETRAIN * int(lists.begins[-1]):
-        return lists.centres
-    return train_centres(_rows(matrix))
-
-
-def _rows(matrix: Matrix) -> Floats:
-    return (
-        matrix.blocks[0].vectors
-        if len(matrix.blocks) == 1
-        else np.concatenate([block.vectors for block in matrix.blocks])
-    )
-
-
-def _order(
-    blocks: Iterable[Block], owners: NDArray[np.int32], centres: Floats | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """Rows that stay: video by video, or list by list with the first row of each list."""
-    kept = np.flatnonzero(owners >= 0)
-    if centres is None:
-        return kept[np.argsort(owners[kept], kind="stable")], None
-    nearest = np.concatenate([assign(block.vectors, centres) for block in blocks])[kept]
-    order = np.lexsort((kept, owners[kept], nearest))
-    return kept[order], np.searchsorted(nearest[order], np.arange(len(centres) + 1))
-
-
-def _write_vectors(path: Path, matrix: Matrix, order: NDArray[np.int64]) -> Floats:
-    """Write the rows in their order, piece by piece, and map the file."""
-    out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(len(order), matrix.width))
-    first = 0
-    for block in matrix.blocks:
-        places = np.flatnonzero((order >= first) & (order < first + len(block)))
-        for begin in range(0, len(places), 65_536):
-            piece = places[begin : begin + 65_536]
-            out[piece] = block.vectors[order[piece] - first]
-        first += len(block)
-    out.flush()
-    return out
+    for first in range(0, len(values), IDS_PER_QUERY):
+        yield ", ".join("'" + value.replace("'", "''") + "'" for value in values[first : first + IDS_PER_QUERY])

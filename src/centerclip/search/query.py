@@ -1,25 +1,36 @@
-"""The model of an index: opened when it is needed, checked against what the index was made with."""
+"""Queries to vectors: the model of an index, opened when it is needed and checked against what the index was made with.
 
-import hashlib
+A sentence needs no torch where :mod:`centerclip.model.text_encoder` gives the same vectors as the model. The two are
+compared when the index is made, and the model's files are remembered with their size and time.
+"""
+
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import OtherSettings, SearchError
 from ..model.text_encoder import FILES, TextEncoder, open_text_encoder
-from .folder import DEFAULT_CLUSTERING, DEFAULT_FRAMES, DEFAULT_MODEL, IndexSettings
+from .folder import DEFAULT_CLUSTERING, DEFAULT_FRAMES, IndexSettings
 from .store import Floats
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..model import CenterCLIP
 
 
-SAMPLES = 64  # values of each tensor that the fingerprint looks at
-SAME = 1e-3  # largest difference of two vectors' values that is rounding
-TRIAL = ("a dog", "Two men, one of them old, play chess!", "Ünïcode 日本 " + "and a very long sentence " * 30)
+UNNAMED = "a model that was never saved"
+# Largest difference between a value of our text encoder's vector and the model's, both of norm 1. Rounding gives 2e-7
+# with trained weights and 8e-6 with small random ones.
+MAX_DIFFERENCE = 2e-5
+COMPARED_SENTENCES = (
+    "a dog",
+    "Two men, one of them old, play chess!",
+    "Ünïcode 日本 " + "and a very long sentence " * 30,
+)
 
 
 @dataclass(frozen=True)
@@ -63,31 +74,36 @@ class Encoder:
         with self._lock:
             return np.asarray(model.encode_text(sentences).float().cpu().numpy())
 
-    def can_do_better(self) -> bool:
-        """Whether the model is open and there is no short cut for sentences yet."""
+    def lacks_text_encoder(self) -> bool:
+        """Whether the model is open and no text encoder has been compared with it."""
         return self._model is not None and _open_text_encoder(self.settings) is None
 
     def image(self, path: str | Path) -> Floats:
-        """A picture file: a video of one frame."""
+        """An image file: a video of one frame."""
         import torch
         from PIL import Image, ImageOps, UnidentifiedImageError
 
         try:
-            with Image.open(Path(path).expanduser()) as picture:
-                upright = ImageOps.exif_transpose(picture).convert("RGB")
+            with Image.open(Path(path).expanduser()) as image:
+                upright = ImageOps.exif_transpose(image).convert("RGB")
                 upright.thumbnail((1024, 1024))  # the model sees less
                 rgb = torch.from_numpy(np.array(upright))[None]
         except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError) as error:
             raise SearchError(
-                f"{str(path)!r} cannot be opened as a picture ({error}). Give a .jpg, .png or .webp"
+                f"cannot open the image {str(path)!r} ({error}). Give a .jpg, .png or .webp file"
             ) from error
         return self._mean(rgb)
 
     def video(self, path: str | Path) -> Floats:
         """A clip, as one vector."""
-        return self._mean(str(Path(path).expanduser()))
+        from ..video import read_frames
 
-    def _mean(self, video: Any) -> Floats:
+        model = self.model()
+        # Decoded before the model is locked: sentences need not wait for it.
+        frames = read_frames(Path(path).expanduser(), count=model.frames, short_side=model.preprocess.read_size)
+        return self._mean(frames.rgb[frames.mask])
+
+    def _mean(self, video: "Tensor") -> Floats:
         model = self.model()
         with self._lock:
             segments = model.encode_video(video).segments.float().cpu().numpy()
@@ -99,59 +115,56 @@ class Encoder:
         with self._lock:
             if self._model is None:
                 model = open_model(self.settings.model, self.settings.clustering, self.settings.frames)
-                if fingerprint(model) != self.settings.fingerprint:
+                if model.fingerprint() != self.settings.fingerprint:
                     raise OtherSettings(
-                        f"the model {self.settings.model} is no longer the one that the index was made with. Put the "
-                        "old one back, or make the index again with --reindex"
+                        f"the model {self.settings.model} has changed since the index was made. Restore the old one, "
+                        "or make the index again with --reindex"
                     )
                 self._model = model
             return self._model
 
 
-def open_model(name: str | Path | None, clustering: str | None, frames: int | None) -> "CenterCLIP":
+def open_model(name: str | Path, clustering: str | None, frames: int | None) -> "CenterCLIP":
     """Open a model by name, folder or file. What is not given comes from its folder, else from the defaults."""
-    from ..bundled import known_as
+    from ..bundled import resolve_model
     from ..model import CenterCLIP
-    from ..model.backbone import SETTINGS
+    from ..model.backbone import SETTINGS_FILE
 
-    named = DEFAULT_MODEL if name is None else name
-    own = (Path(known_as(named)).expanduser() / SETTINGS).is_file()
-    if clustering is None and not own:
-        clustering = DEFAULT_CLUSTERING
-    if frames is None and not own:
-        frames = DEFAULT_FRAMES
-    return CenterCLIP.from_pretrained(named, clustering=clustering, frames=frames)
+    if name == UNNAMED:
+        raise OtherSettings(
+            f"the index was made with {UNNAMED}; pass that model again: VideoIndex(folder, model=model)"
+        )
+    if not (Path(resolve_model(name)).expanduser() / SETTINGS_FILE).is_file():
+        clustering, frames = clustering or DEFAULT_CLUSTERING, frames or DEFAULT_FRAMES
+    return CenterCLIP.from_pretrained(name, clustering=clustering, frames=frames)
 
 
-def fingerprint(model: "CenterCLIP") -> str:
-    """A hash of a model's weights, the same wherever it was opened from: a few values of every tensor.
-
-    Training changes nearly every value, so a few of each tell two models apart.
-    """
-    digest = hashlib.blake2b(repr(model.preprocess).encode(), digest_size=12)
-    for name, tensor in sorted(model.state_dict().items()):
-        flat = tensor.detach().reshape(-1)
-        values = flat[:: max(1, len(flat) // SAMPLES)][:SAMPLES].double().cpu().numpy()
-        digest.update(f"{name}{list(tensor.shape)}".encode() + values.tobytes())
-    return digest.hexdigest()
+def settings_of(model: "CenterCLIP", name: str | Path | None, every: float) -> IndexSettings:
+    """The settings of an index made with a model; without a ``name``, it is called what it was opened from."""
+    return IndexSettings(
+        model=str(name or getattr(model.backbone.config, "name_or_path", "") or UNNAMED),
+        fingerprint=model.fingerprint(),
+        clustering=str(model.clustering),
+        frames=model.frames,
+        segments=model.segments,
+        every=float(every),
+        width=model.width,
+    )
 
 
 def text_encoder_files(model: "CenterCLIP") -> dict[str, list[int]]:
-    """The files that sentences can be encoded from without torch, with size and time; none where that is not so.
-
-    It is so when both ways give the same vectors for a few sentences.
-    """
+    """The files that sentences can be encoded from without torch, with size and time; none where vectors differ."""
     folder = Path(getattr(model.backbone.config, "name_or_path", "") or "?")
     encoder = open_text_encoder(folder) if folder.is_dir() and model.temporal is None else None
     if encoder is None:
         return {}
-    theirs = model.encode_text(list(TRIAL)).float().cpu().numpy()
-    ours = np.stack([encoder(sentence) for sentence in TRIAL])
-    return _stamps(folder) if float(np.abs(ours - theirs).max()) < SAME else {}
+    expected = model.encode_text(list(COMPARED_SENTENCES)).float().cpu().numpy()
+    vectors = np.stack([encoder(sentence) for sentence in COMPARED_SENTENCES])
+    return _stamps(folder) if float(np.abs(vectors - expected).max()) <= MAX_DIFFERENCE else {}
 
 
 def _open_text_encoder(settings: IndexSettings) -> TextEncoder | None:
-    """The short cut for sentences, if the model's files are as they were when it was compared."""
+    """The text encoder without torch, if the model's files are as they were when the two were compared."""
     if not settings.files:
         return None
     folder = Path(next(iter(settings.files))).parent
@@ -160,18 +173,5 @@ def _open_text_encoder(settings: IndexSettings) -> TextEncoder | None:
 
 def _stamps(folder: Path) -> dict[str, list[int]]:
     """Size and time of the files that a sentence's vector depends on."""
-    found = [(str(folder / name), (folder / name).stat()) for name in FILES if (folder / name).is_file()]
-    return {path: [status.st_size, status.st_mtime_ns] for path, status in found}
-
-
-def settings_of(model: "CenterCLIP", name: str | Path | None, every: float) -> IndexSettings:
-    """The settings of an index that is made with a model; without a name, the one it was opened by."""
-    return IndexSettings(
-        model=str(name or getattr(model.backbone.config, "name_or_path", "") or "a model without a name"),
-        fingerprint=fingerprint(model),
-        clustering=str(model.clustering),
-        frames=model.frames,
-        segments=model.segments,
-        every=float(every),
-        width=model.width,
-    )
+    files = {str(folder / name): (folder / name).stat() for name in FILES if (folder / name).is_file()}
+    return {path: [status.st_size, status.st_mtime_ns] for path, status in files.items()}

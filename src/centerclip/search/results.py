@@ -1,4 +1,4 @@
-"""What a search gives back, and the filters that narrow it."""
+"""What a search and a run of the indexer return, and the files of an index with the filters that narrow a search."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,6 +11,8 @@ from ..errors import SearchError
 from ..files import is_below
 from .ranking import Moment
 from .store import File, Video, View
+
+When = float | str | date | datetime | None
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class Hit:
         score: of the best moment: a cosine, comparable within one query.
         moments: up to five, best first; the first one is ``start`` to ``end``.
         duration: of the video, seconds.
-        copies: further files with the same content.
-        duplicates: paths of other videos that show the same and were left out.
+        copies: other files with the same content.
+        duplicates: near-duplicates of it that were left out.
     """
 
     video_id: str
@@ -51,10 +53,10 @@ class Results:
 
     Attributes:
         hits: the hits.
-        convincing: False when the best hit is no better than what a sentence about something else finds here.
+        convincing: False when a sentence about something else finds hits as good as these.
         confidence: 0 to 1: the share of unrelated sentences whose best hit stands out less than this query's; for
-            pictures and clips, the share of the collection's own segments that are less like any other video.
-        seconds: what the search took, without opening the index and the model.
+            images and clips, the share of the collection's own segments that are less like any other video.
+        seconds: how long the search took, without opening the index and the model.
     """
 
     hits: list[Hit] = field(default_factory=list)
@@ -79,13 +81,13 @@ class IndexReport:
     Attributes:
         added: videos that were encoded.
         recognised: files whose content was in the index: moved, renamed, copied or touched.
-        unchanged: files that are as they were.
+        unchanged: files with the same size and time as before.
         removed: files that are gone and were dropped.
-        failed: path and reason of files that could not be read, now or at an earlier run and unchanged since.
-        not_dropped: folders that are empty now though the index has files of theirs: perhaps a disk is missing.
+        failed: path and reason of files that could not be read, now or in an earlier run and unchanged since.
+        not_dropped: folders that are empty now though the index has files of theirs: a disk may be missing.
         video_seconds: length of the videos that were encoded.
         segments: vectors that were added.
-        seconds: what the run took.
+        seconds: how long the run took.
     """
 
     added: int = 0
@@ -137,19 +139,16 @@ class Status:
     roots: tuple[Path, ...]
     failed: dict[str, str]
     busy: bool  # a process is writing to it now
-    recall: float  # share of the best segments that a search finds: 1 unless it is so large that some are passed over
-
-
-When = float | str | date | datetime | None
+    recall: float  # share of the best segments that a search finds: 1 unless a large index is searched approximately
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Which files count. A video counts when one of its files does.
+    """Which files a search looks at. A video passes when one of its files does.
 
     Attributes:
         folder: only files below it.
-        name: part of the file's name, or a pattern with ``*`` and ``?``; capitals do not matter.
+        name: part of the file's name, or a pattern with ``*`` and ``?``; upper and lower case are the same.
         min_duration: seconds.
         max_duration: seconds.
         after: files changed at this time or later, seconds since 1970.
@@ -163,27 +162,23 @@ class Filters:
     after: float | None = None
     before: float | None = None
 
-    def any(self) -> bool:
-        """Whether there is any filter at all."""
-        return self != Filters()
-
     def keep_video(self, video: Video) -> bool:
-        """Whether the length fits."""
+        """Whether the duration passes."""
         low, high = self.min_duration, self.max_duration
         return (low is None or video.duration >= low) and (high is None or video.duration <= high)
 
     def keep_file(self, file: File) -> bool:
-        """Whether place, name and date fit."""
+        """Whether folder, name and date pass."""
         if self.folder is not None and not is_below(file.path, self.folder):
             return False
         if self.name is not None and not _matches(Path(file.path).name, self.name):
             return False
-        changed = file.modified / 1e9
-        return (self.after is None or changed >= self.after) and (self.before is None or changed < self.before)
+        modified = file.modified / 1e9
+        return (self.after is None or modified >= self.after) and (self.before is None or modified < self.before)
 
 
 class Catalogue:
-    """The files of every video, at one moment of the store. A video without a file is on its way out: not shown."""
+    """The files of every video, at one moment of the store. A video without a file is being removed: not shown."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -196,7 +191,7 @@ class Catalogue:
 
     def among(self, filters: Filters) -> list[str] | None:
         """The videos that pass; None when all do."""
-        if not filters.any():
+        if filters == Filters():
             return None if self.complete else list(self.files)
         return [
             video
@@ -220,12 +215,12 @@ def seconds_of(when: When, *, option: str) -> float | None:
         try:
             when = datetime.fromisoformat(padded)
         except ValueError as error:
-            raise SearchError(f"{option}: {when!r} is no date; write it as 2024, 2024-05 or 2024-05-31") from error
+            raise SearchError(f"{option}: {when!r} is not a date; write it as 2024, 2024-05 or 2024-05-31") from error
     if not isinstance(when, datetime):
         when = datetime.combine(when, time())
     return when.timestamp()
 
 
-def _matches(name: str, wanted: str) -> bool:
-    name, wanted = name.casefold(), wanted.casefold()
-    return fnmatch(name, wanted) if any(letter in wanted for letter in "*?[") else wanted in name
+def _matches(name: str, pattern: str) -> bool:
+    name, pattern = name.casefold(), pattern.casefold()
+    return fnmatch(name, pattern) if any(letter in pattern for letter in "*?[") else pattern in name

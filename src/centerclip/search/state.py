@@ -1,4 +1,4 @@
-"""An index that is open: its settings, its store, its model, and what belongs to a state of it."""
+"""The state of an index that is open: its settings, its store, its model, and its files as they are now."""
 
 import threading
 from dataclasses import dataclass, field, replace
@@ -11,14 +11,14 @@ from ..video.sampling import Windows
 from .folder import IndexSettings
 from .lance import LanceStore
 from .query import Encoder, Query
-from .ranking import Calibration, spread_of
+from .ranking import Calibration, score_deviation
 from .results import Catalogue
 from .store import Floats, Store
 
 
 @dataclass
-class OpenIndex:
-    """The parts of an index. Another model or setting makes another one of these."""
+class IndexState:
+    """The parts of an open index. Another model or setting makes another one of these."""
 
     folder: Path
     settings: IndexSettings
@@ -29,17 +29,12 @@ class OpenIndex:
     _catalogue: Catalogue | None = None
 
     @classmethod
-    def open(cls, folder: Path, settings: IndexSettings, encoder: Encoder | None = None) -> "OpenIndex":
+    def open(cls, folder: Path, settings: IndexSettings, encoder: Encoder | None = None) -> "IndexState":
         """Open the index in a folder."""
-        return cls(
-            folder,
-            settings,
-            LanceStore(folder, settings.width),
-            encoder or Encoder(settings),
-            Calibration(folder, settings.width),
-        )
+        store, calibration = LanceStore(folder, settings.width), Calibration(folder, settings.width)
+        return cls(folder, settings, store, encoder or Encoder(settings), calibration)
 
-    def with_settings(self, settings: IndexSettings) -> "OpenIndex":
+    def with_settings(self, settings: IndexSettings) -> "IndexState":
         """The same with other roots or names in its settings."""
         return replace(self, settings=settings, _lock=threading.Lock(), _catalogue=None)
 
@@ -56,23 +51,23 @@ class OpenIndex:
                 self._catalogue = Catalogue(view)
             return self._catalogue
 
-    def query(self, text: str | None, image: Path | None, video: Path | None) -> Query:
-        """What is searched for, encoded; of several parts each counts the same."""
+    def encode(self, text: str | None, image: Path | None, video: Path | None) -> Query:
+        """Encode a query; of several parts each counts the same."""
         parts: list[Floats] = []
         if text is not None:
             if not text.strip():
-                raise SearchError("the sentence is empty; say what is to be seen")
+                raise SearchError("the sentence is empty; describe what the video shows")
             parts.append(self.encoder.text(text))
         if image is not None:
             parts.append(self.encoder.image(image))
         if video is not None:
             parts.append(self.encoder.video(video))
         if not parts:
-            raise SearchError("there is nothing to search for: give a sentence, an image or a video")
+            raise SearchError("nothing to search for: give a sentence, an image or a video")
         if len(parts) == 1:
             return Query(parts[0], has_text=text is not None)
-        # Pictures lie nearer to pictures than words do: divided by the spread of its scores, each counts alike.
+        # Images lie nearer to images than sentences do: divided by the deviation of its scores, each counts alike.
         view = self.store.view()
-        query = np.sum([part / spread_of(view, part).deviation for part in parts], axis=0)
+        query = np.sum([part / score_deviation(view, part) for part in parts], axis=0)
         vector = np.asarray(query / max(float(np.linalg.norm(query)), 1e-12), dtype=np.float32)
         return Query(vector, has_text=text is not None)

@@ -1,4 +1,6 @@
-"""What an index needs of a database: a few methods over videos with their vectors, and files with their state."""
+"""What an index needs of a database: a few methods over videos with their vectors, and files with their state.
+
+A store that passes ``tests/search/conformance.py`` can take the place of the one on disk."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ class Video:
         width: pixels of a shown frame.
         height: pixels of a shown frame.
         added: when it was indexed, seconds since 1970.
-        note: what was wrong with the file and was overcome; empty for most.
+        note: a fault of the file that could be read around; empty for most.
     """
 
     id: str
@@ -51,14 +53,14 @@ class Segments:
 
 @dataclass(frozen=True)
 class File:
-    """A file that was looked at.
+    """A file that was read, or could not be.
 
     Attributes:
         path: absolute.
         size: bytes.
         modified: time of last change, nanoseconds since 1970.
         video: id of its video; empty when it could not be read.
-        failure: why not; empty when it could.
+        failure: why it could not be read; empty when it could.
     """
 
     path: str
@@ -82,7 +84,7 @@ class SegmentHits:
 
 
 class View(Protocol):
-    """A store at one moment. It does not change, so a search can go on with it whatever is written meanwhile."""
+    """A store at one moment. It does not change, so a search can use it whatever is written meanwhile."""
 
     @property
     def videos(self) -> Mapping[str, Video]:
@@ -108,16 +110,16 @@ class View(Protocol):
         Args:
             query: a vector.
             top: how many; fewer come back when there are fewer.
-            among: ids of the videos to look at; all of them by default. Never a segment of another video.
+            among: ids of the videos to search; all of them by default. Never a segment of another video.
         """
         ...
 
     def sample(self, count: int) -> Floats:
-        """Vectors of about ``count`` segments from all over the store, the same ones each time, ``[N, D]``."""
+        """Vectors ``[N, D]`` of about ``count`` segments, evenly spread over the store, the same ones each time."""
         ...
 
     def recall(self) -> float:
-        """Share of the best segments that ``search`` finds: 1 when it looks at all of them."""
+        """Share of the best segments that ``search`` finds: 1 when it compares all of them."""
         ...
 
 
@@ -142,11 +144,11 @@ class Store(Protocol):
         """Forget videos with their segments, and files. What is not there is no error."""
         ...
 
-    def tidy(self, trials: Floats) -> None:
+    def tidy(self, queries: Floats) -> None:
         """Bring the store into good shape for searching, after many changes.
 
         Args:
-            trials: queries ``[Q, D]`` as people ask them, to tune an approximate index with.
+            queries: ``[Q, D]`` such as people ask, to tune an approximate index with.
         """
         ...
 
