@@ -7,8 +7,8 @@ import pytest
 
 from centerclip.search import Hit, Moment, SearchError
 from centerclip.search.export import playlist, save_clip
-from centerclip.video import probe, read_times
-from tests.video.clips import make_clip, numbers_of
+from centerclip.video import probe, read_frames, read_times
+from tests.video.clips import add_cover, make_clip, numbers_of, remux
 
 
 def hit(path: Path, start: float, end: float, duration: float = 10.0) -> Hit:
@@ -33,6 +33,17 @@ def test_a_copy_starts_at_the_keyframe_before_and_holds_the_moment(film: Path, t
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]
 
 
+def test_a_copy_out_of_matroska_with_b_frames_starts_at_the_keyframe_before(film: Path, tmp_path: Path) -> None:
+    """Its first packets after a seek have no decoding timestamps, and must not be lost."""
+    matroska = remux(film, tmp_path / "film.mkv", lambda number, packet: packet)
+    saved = save_clip(hit(matroska, 4.1, 6.0), tmp_path / "out")
+    frames = read_frames(saved, 200)
+    numbers = numbers_of(frames.rgb[frames.mask])
+    assert saved.suffix == ".mkv"
+    assert numbers == list(range(90, 90 + len(numbers)))
+    assert frames.duration == pytest.approx(3.5, abs=0.2)
+
+
 def test_an_exact_clip_starts_at_the_very_frame(film: Path, tmp_path: Path) -> None:
     saved = save_clip(hit(film, 4.1, 6.0), tmp_path, exact=True)
     assert saved.suffix == ".mp4"
@@ -49,6 +60,16 @@ def test_containers_keep_their_kind_or_become_matroska(tmp_path: Path, name: str
     assert saved.suffix == (".mkv" if name == "a.mpg" else Path(name).suffix)
     assert probe(saved).codec == probe(clip).codec
     assert 0.9 <= probe(saved).duration <= 2.6
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_a_clip_shows_the_video_and_not_its_cover_image(film: Path, tmp_path: Path, suffix: str, exact: bool) -> None:
+    covered = add_cover(film, tmp_path / f"covered{suffix}")
+    saved = save_clip(hit(covered, 4.1, 6.0), tmp_path / "out", exact=exact)
+    with av.open(str(saved)) as container:
+        assert [(stream.width, stream.height) for stream in container.streams] == [(64, 48)]
+    assert first_number(saved) == (108 if exact else 90)
 
 
 def test_sound_comes_along(tmp_path: Path) -> None:
@@ -68,7 +89,7 @@ def test_sound_comes_along(tmp_path: Path) -> None:
         container.mux(sound.encode(None))
     for exact in (False, True):
         with av.open(str(save_clip(hit(path, 1, 3, duration=5), tmp_path / f"{exact}", exact=exact))) as saved:
-            length = sum(frame.samples for frame in saved.decode(audio=0)) / 16000
+            length = sum(frame.samples / frame.sample_rate for frame in saved.decode(audio=0))
             assert length == pytest.approx(3, abs=1.1)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import av
 import numpy as np
+from av.stream import Disposition
 from torch import Tensor
 
 BLOCK = 16  # side of a block, which shows one bit of the frame's number: large enough to survive any codec
@@ -83,6 +84,27 @@ def remux(source: Path, path: Path, change: Any, muxer_options: dict[str, str] |
             if changed is not None:
                 changed.stream = stream
                 made.mux(changed)
+    return path
+
+
+def add_cover(source: Path, path: Path) -> Path:
+    """Copy a clip into another container, with a cover image as the first video stream."""
+    with av.open(str(source)) as clip, av.open(str(path), "w") as container:
+        cover = container.add_stream("mjpeg", rate=1)
+        cover.width, cover.height, cover.pix_fmt, cover.disposition = 32, 32, "yuvj420p", Disposition.attached_pic
+        stream = container.add_stream_from_template(clip.streams.video[0])
+        image = av.VideoFrame(32, 32, "yuvj420p")
+        image.pts, image.time_base = 0, Fraction(1)
+        container.mux([*cover.encode(image), *cover.encode(None)])
+        for packet in clip.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                container.mux(packet)
+    if path.suffix == ".mp4":  # FFmpeg writes the cover behind the tracks, others before them
+        content = path.read_bytes()
+        start = content.index(b"moov") + 4
+        track, cover_box = content.index(b"trak", start) - 4, content.index(b"udta", start) - 4
+        path.write_bytes(content[:track] + content[cover_box:] + content[track:cover_box])
     return path
 
 

@@ -67,25 +67,25 @@ def test_a_recording_that_starts_in_the_middle(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["damaged", "missing", "late"])
-def test_any_doubt_while_seeking_leads_to_a_sequential_read(
+def test_any_mismatch_while_seeking_leads_to_a_sequential_read(
     tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a decoder makes of a seek, what is returned is what a sequential read gives."""
     clip = make_clip(tmp_path / "a.mp4", frames=60, g=10)
-    original = decode_module._Walk._decode
+    original = decode_module._SeekingDecoder._decode
 
     def faulty(walk, packet):  # type: ignore[no-untyped-def]
         frames = original(walk, packet)
         if walk.next_packet < 30:
             return frames
         if fault == "damaged":
-            raise decode_module.Doubt("a frame is damaged")
+            raise decode_module.SeekMismatch("a frame is damaged")
         if fault == "late":
             for frame in frames:
                 frame.pts += 7
         return [] if fault == "missing" else frames
 
-    monkeypatch.setattr(decode_module._Walk, "_decode", faulty)
+    monkeypatch.setattr(decode_module._SeekingDecoder, "_decode", faulty)
     frames = read_frames(clip, 6)
     assert numbers_of(frames.rgb) == bin_centres(60, 6)
     assert str(frames.note).startswith("read from start to end")

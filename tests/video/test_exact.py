@@ -69,9 +69,9 @@ def test_a_container_that_seeks_badly_is_read_from_start_to_end(tmp_path: Path) 
 def test_most_frames_are_never_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clip = make_clip(tmp_path / "long.mp4", frames=600, g=10, sc_threshold=0)
     decoded_packets = []
-    original = reader.seek_frames.__globals__["_Walk"]._decode
+    original = reader.seek_frames.__globals__["_SeekingDecoder"]._decode
     monkeypatch.setattr(
-        reader.seek_frames.__globals__["_Walk"],
+        reader.seek_frames.__globals__["_SeekingDecoder"],
         "_decode",
         lambda walk, packet: decoded_packets.append(packet.pts) or original(walk, packet),
     )

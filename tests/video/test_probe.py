@@ -31,7 +31,7 @@ def test_the_facts_are_counted_not_believed(
     assert info.fps == pytest.approx(25, abs=0.2)
     assert info.keyframes >= 1
     assert info.constant_rate
-    assert info.doubt is None
+    assert info.seek_problem is None
     assert info.bytes == (tmp_path / name).stat().st_size
 
 

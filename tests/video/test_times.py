@@ -88,7 +88,7 @@ def test_a_stream_without_timestamps(tmp_path: Path) -> None:
     frames = read_frames(clip, 10)
     assert numbers_of(frames.rgb) == bin_centres(50, 10)
     assert (frames.times.diff() > 0).all()
-    assert "no time" in str(frames.note)
+    assert "no timestamp" in str(frames.note)
 
 
 def test_times_of_storing_in_place_of_times_of_showing(tmp_path: Path) -> None:

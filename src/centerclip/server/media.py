@@ -1,28 +1,27 @@
 """Frames and converted pieces of videos, made when they are asked for and kept on disk up to a bound."""
 
 import os
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..files import write_atomic
 from ..video.container import Limits
-from ..video.cut import PIECE, convert
+from ..video.cut import encode_piece, thumbnail
 
-if TYPE_CHECKING:
-    pass
-
-
-ROOM = 0.9  # after clearing, so that not every new file clears again
+CLEAR_TO = 0.9  # of the bound is left after clearing, so that not every new file clears again
+TIME_STEP = 0.1  # seconds: times are rounded to it, so that the cache is not filled with the same frame
+JPEG_QUALITY = 82
+THUMBNAIL_LIMITS = Limits(seconds=30.0)  # a page waits for it
 
 
 class DiskCache:
-    """A folder of files by name. Several servers may share it: a file is there whole or not at all.
+    """A folder of files by name. Several servers may share it: a file is complete or absent.
 
     Args:
-        folder: made when the first file comes.
+        folder: made with the first file.
         bound: most bytes; a single larger file is kept until the next one comes.
     """
 
@@ -48,10 +47,10 @@ class DiskCache:
             lock = self._making.setdefault(name, threading.Lock())
         with lock:
             try:
-                found = self.get(name)
-                if found is not None:
+                cached = self.get(name)
+                if cached is not None:
                     self.hits += 1
-                    return found
+                    return cached
                 self.misses += 1
                 return self._make(name, make)
             finally:
@@ -60,19 +59,15 @@ class DiskCache:
 
     def _make(self, name: str, make: Callable[[Path], None]) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, partial = tempfile.mkstemp(dir=self.folder, prefix=".part-", suffix=Path(name).suffix)
-        os.close(handle)
-        try:
-            make(Path(partial))
-            size = Path(partial).stat().st_size
-            self._make_room(size)
-            Path(partial).replace(self.folder / name)
-        except BaseException:
-            Path(partial).unlink(missing_ok=True)
-            raise
-        return self.folder / name
 
-    def _make_room(self, size: int) -> None:
+        def write(path: Path) -> None:
+            make(path)
+            self._clear_for(path.stat().st_size)
+
+        return write_atomic(self.folder / name, write)
+
+    def _clear_for(self, size: int) -> None:
+        """Remove the files that were not used for longest, if a new one would not fit."""
         with self._lock:
             if self._bytes is not None and self._bytes + size <= self.bound:
                 self._bytes += size
@@ -81,22 +76,17 @@ class DiskCache:
             for entry in os.scandir(self.folder):
                 with suppress(OSError):  # another server cleared it
                     status = entry.stat()
-                    if entry.is_file() and not entry.name.startswith(".part-"):
+                    if entry.is_file() and not entry.name.startswith("."):  # not half written
                         files.append((status.st_mtime, status.st_size, entry.path))
             total = sum(size for _, size, _ in files)
             if total + size > self.bound:
                 for _, freed, path in sorted(files):
-                    if total + size <= self.bound * ROOM:
+                    if total + size <= self.bound * CLEAR_TO:
                         break
                     with suppress(OSError):
                         Path(path).unlink()
                     total -= freed
             self._bytes = total + size
-
-
-STEP = 0.1  # seconds: times are rounded to it, so that the cache is not filled with the same picture
-QUALITY = 82
-LIMITS = Limits(seconds=30.0)
 
 
 class Thumbnails:
@@ -107,29 +97,21 @@ class Thumbnails:
 
     def jpeg(self, video_id: str, path: Path, time: float, width: int) -> Path:
         """A file with the frame at a time in seconds, at most ``width`` pixels wide."""
-        tenths = round(time / STEP)
+        step = round(time / TIME_STEP)
 
         def make(target: Path) -> None:
-            from PIL import Image
+            image = thumbnail(path, step * TIME_STEP, width, limits=THUMBNAIL_LIMITS)
+            image.save(target, "JPEG", quality=JPEG_QUALITY, optimize=True)
 
-            from ..video import read_times
-
-            # The short side is at least as large as needed even of a tall picture that is cut down to the width.
-            frame = read_times(path, [tenths * STEP], short_side=width, limits=LIMITS).rgb[0].numpy()
-            picture = Image.fromarray(frame)
-            picture.thumbnail((width, width), Image.Resampling.LANCZOS)
-            picture.save(target, "JPEG", quality=QUALITY, optimize=True)
-
-        return self.cache.get_or_make(f"{video_id}-{tenths}-{width}.jpg", make)
+        return self.cache.get_or_make(f"{video_id}-{step}-{width}.jpg", make)
 
 
 class Pieces:
-    """Pieces of converted video, cached on disk."""
+    """Pieces of videos, converted for browsers and cached on disk."""
 
     def __init__(self, cache: DiskCache) -> None:
         self.cache = cache
 
     def piece(self, video_id: str, path: Path, number: int) -> Path:
-        """A file with the part of a video from ``number * PIECE`` seconds on."""
-        start = number * PIECE
-        return self.cache.get_or_make(f"{video_id}-{number}.mp4", lambda target: convert(path, target, start, PIECE))
+        """A file with piece ``number`` of a video, ``PIECE_SECONDS`` of it."""
+        return self.cache.get_or_make(f"{video_id}-{number}.mp4", partial(encode_piece, path, number=number))

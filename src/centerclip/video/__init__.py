@@ -1,62 +1,34 @@
-"""Frames of any video file, with their times, or a clear reason why not.
+"""Everything that touches FFmpeg: frames of any video file with their times, or a clear reason why not; clips, copies.
 
-Nothing is imported before it is used: the command line and a search start without torch.
+Modules that need FFmpeg or torch are imported on first use: the command line and a search start without them.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .errors import (
+    EncryptedVideo,
+    MissingFile,
+    NotAVideo,
+    NoVideoStream,
+    OutsideVideo,
+    TimedOut,
+    TooLarge,
+    TruncatedVideo,
+    UnreadableVideo,
+    UnsupportedCodec,
+    VideoError,
+)
+from .sampling import bin_centres, random_in_bins
+
 if TYPE_CHECKING:
     from .container import Limits
-    from .errors import (
-        EncryptedVideo,
-        MissingFile,
-        NotAVideo,
-        NoVideoStream,
-        OutsideVideo,
-        TimedOut,
-        TooLarge,
-        TruncatedVideo,
-        UnreadableVideo,
-        UnsupportedCodec,
-        VideoError,
-    )
     from .info import VideoInfo, probe
     from .reader import Frames, Streamed, Window, read_frames, read_times, stream_windows
-    from .sampling import bin_centres, random_in_bins
 
-_HOMES = {
-    ".container": ("Limits",),
-    ".errors": (
-        "EncryptedVideo",
-        "MissingFile",
-        "NoVideoStream",
-        "NotAVideo",
-        "OutsideVideo",
-        "TimedOut",
-        "TooLarge",
-        "TruncatedVideo",
-        "UnreadableVideo",
-        "UnsupportedCodec",
-        "VideoError",
-    ),
-    ".info": (
-        "VideoInfo",
-        "probe",
-    ),
-    ".reader": (
-        "Frames",
-        "Streamed",
-        "Window",
-        "read_frames",
-        "read_times",
-        "stream_windows",
-    ),
-    ".sampling": (
-        "bin_centres",
-        "random_in_bins",
-    ),
-}
+_LAZY = {"Limits": ".container", "VideoInfo": ".info", "probe": ".info"} | dict.fromkeys(
+    ("Frames", "Streamed", "Window", "read_frames", "read_times", "stream_windows"), ".reader"
+)
 __all__ = [
     "EncryptedVideo",
     "Frames",
@@ -85,7 +57,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for on first use."""
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(module, __name__), name)
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,8 @@
-"""Opens a file that nobody vouches for: the right stream of it, within limits, or a typed error.
+"""Opens untrusted video files: the one place that picks streams, sets limits, and says why a file cannot be opened.
 
 FFmpeg answers "invalid data" alike for a text file and for half a download. The outermost boxes of the common
-containers tell them apart, and show a missing tail that FFmpeg would pass over in silence."""
+containers tell them apart, and show a missing tail that FFmpeg ignores without a word.
+"""
 
 import os
 import stat
@@ -10,12 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
 
 import av
-import torch
+from av.audio.stream import AudioStream
 from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Discard, Disposition
@@ -64,7 +66,11 @@ class Deadline:
 
     def __init__(self, path: str, seconds: float) -> None:
         self.path, self.seconds = path, seconds
-        self._end = time.monotonic() + seconds
+        self.renew()
+
+    def renew(self) -> None:
+        """Start the time again from now."""
+        self._end = time.monotonic() + self.seconds
 
     @property
     def left(self) -> float:
@@ -74,11 +80,173 @@ class Deadline:
     def check(self) -> None:
         """Raise :class:`TimedOut` when the deadline has passed."""
         if time.monotonic() >= self._end:
-            raise self.passed()
+            raise self.error()
 
-    def passed(self) -> TimedOut:
-        """The error that says so."""
+    def error(self) -> TimedOut:
+        """The error of a deadline that has passed."""
         return TimedOut(self.path, f"reading took longer than {self.seconds:g} seconds")
+
+
+# An allowlist of video containers, because FFmpeg also opens playlists and scripts, which name other files and
+# addresses, and images.
+CONTAINERS = (
+    "3g2,3gp,asf,avi,av1,dv,f4v,flv,gif,h263,h264,hevc,ivf,live_flv,m4v,matroska,mj2,mov,mp4,mpeg,mpegts,"
+    "mpegvideo,mxf,nsv,nut,obu,ogg,rm,vc1,webm,wtv,yuv4mpegpipe,aac,flac,mp3,wav"
+)
+MISSING_SHARE = 0.01  # a file that lacks a smaller share of its bytes than this still plays to the end
+
+# What matters comes back as an error, so FFmpeg's messages go nowhere. Any level but None also makes decoder threads
+# wait for Python's lock to log, which the thread that waits for them to stop may hold: a deadlock.
+av.logging.set_level(None)
+
+
+@dataclass
+class Source:
+    """An open video file.
+
+    Attributes:
+        path: the file, as it was given.
+        container: the open container.
+        stream: its video stream.
+        audio: its first audio stream, where it was asked for and the file has one. All other streams are discarded.
+        deadline: when reading has to be over.
+        limits: bounds that hold for the file.
+    """
+
+    path: str
+    container: InputContainer
+    stream: VideoStream
+    audio: AudioStream | None
+    deadline: Deadline
+    limits: Limits
+
+    @property
+    def streams(self) -> list[VideoStream | AudioStream]:
+        """The video stream, and the audio stream if there is one."""
+        return [self.stream] if self.audio is None else [self.stream, self.audio]
+
+    @property
+    def tick(self) -> Fraction:
+        """Seconds of a tick, the unit of the video stream's timestamps."""
+        return self.stream.time_base or Fraction(1, 90_000)
+
+    @property
+    def origin(self) -> Fraction:
+        """When the container says that the first frame is shown, in seconds."""
+        return (self.stream.start_time or 0) * self.tick
+
+    def seek(self, seconds: float) -> None:
+        """Go to the keyframe at or before a time, in seconds from the first frame. Not every container can."""
+        if seconds > 0:
+            self.container.seek(int((seconds + float(self.origin)) / self.tick), stream=self.stream)
+
+    def packets(self) -> Iterator[Packet]:
+        """Packets of the video from the current position on, and an empty one at the end to flush the decoder."""
+        for packet in self.container.demux(self.stream):
+            self.deadline.check()
+            yield packet
+
+
+@contextmanager
+def open_source(
+    path: str | PathLike[str], limits: Limits, deadline: Deadline | None = None, *, audio: bool = False
+) -> Iterator[Source]:
+    """Open a video file for reading, with its audio if it is asked for.
+
+    Raises:
+        VideoError: the type says why the file cannot be read.
+    """
+    name = os.fspath(path)
+    deadline = deadline or Deadline(name, limits.seconds)
+    _check_file(name, limits)
+    try:
+        container = av.open(
+            f"file:{Path(name).absolute()}",  # the prefix, so that no part of a name is taken for a protocol
+            mode="r",
+            options={"max_pixels": str(limits.pixels)},
+            container_options={"protocol_whitelist": "file", "format_whitelist": CONTAINERS},
+            metadata_errors="ignore",
+            timeout=deadline.left,
+        )
+    except av.ExitError as error:  # FFmpeg gave up because the time was over
+        raise deadline.error() from error
+    except (av.FFmpegError, OSError, ValueError) as error:
+        raise _why_not_opened(name, error) from error
+    with container:
+        video = _video_stream(name, container)
+        sound = next(iter(container.streams.audio), None) if audio else None
+        source = Source(name, container, video, sound, deadline, limits)
+        for stream in container.streams:
+            if stream.index not in {wanted.index for wanted in source.streams}:
+                stream.discard = Discard.all  # the demuxer need not even read them
+        _check_whole(name)
+        _check_stream(name, video, limits)
+        yield source
+
+
+def _check_file(name: str, limits: Limits) -> None:
+    try:
+        status = Path(name).stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MissingFile(name, "there is no such file") from error
+    except (OSError, ValueError) as error:
+        raise UnreadableVideo(name, f"the file cannot be opened ({error})") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise NotAVideo(name, "this is a folder")
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device could wait for ever
+        raise NotAVideo(name, "this is not a regular file")
+    if status.st_size == 0:
+        raise NotAVideo(name, "the file is empty")
+    if status.st_size > limits.bytes:
+        raise TooLarge(name, f"{status.st_size:,} bytes, the limit is Limits(bytes={limits.bytes})")
+    if not os.access(name, os.R_OK):
+        raise UnreadableVideo(name, "no permission to read the file")
+
+
+def _check_whole(name: str) -> None:
+    missing = read_structure(name).missing
+    if missing > MISSING_SHARE:
+        raise TruncatedVideo(name, f"{missing:.0%} of the file is missing at its end")
+
+
+def _why_not_opened(name: str, error: Exception) -> VideoError:
+    structure = read_structure(name)
+    if structure.container is None:
+        return NotAVideo(name, "this is not a video")
+    if not structure.indexed:
+        return TruncatedVideo(name, "the end of the file, which holds its index, is missing")
+    _check_whole(name)
+    return UnreadableVideo(name, f"the container is damaged ({short_reason(error)})")
+
+
+def short_reason(error: Exception) -> str:
+    """What an error says, without the path that FFmpeg and the system add."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _video_stream(name: str, container: InputContainer) -> VideoStream:
+    """The video stream that FFmpeg thinks best; cover images do not count."""
+    real = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+    if not real:
+        kinds = {"a cover image" if stream.type == "video" else stream.type for stream in container.streams}
+        raise NoVideoStream(name, f"the file has no video, only {', '.join(sorted(kinds)) or 'an empty container'}")
+    best = container.streams.best("video")
+    return next((stream for stream in real if best is not None and stream.index == best.index), real[0])
+
+
+def _check_stream(name: str, stream: VideoStream, limits: Limits) -> None:
+    import torch  # here, because the server opens this module long before it decodes anything
+
+    if "enc_key_id" in stream.metadata:  # how FFmpeg marks an encrypted Matroska track
+        raise EncryptedVideo(name, "the video track is encrypted")
+    context = stream.codec_context
+    if context is None:
+        raise UnsupportedCodec(name, "there is no decoder for its video codec")
+    if context.width * context.height > limits.pixels:
+        raise TooLarge(name, f"{context.width} x {context.height}, the limit is Limits(pixels={limits.pixels})")
+    context.options = {"max_pixels": str(limits.pixels)}  # the size can change in the middle of a stream
+    context.thread_type = "AUTO"
+    context.thread_count = torch.get_num_threads()  # 1 in a data loader's worker, all cores elsewhere
 
 
 MP4_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof", b"sidx", b"uuid", b"udta"}
@@ -169,138 +337,3 @@ def _matroska_length(file: BinaryIO) -> int | None:
     width = 9 - first[0].bit_length()
     value = int.from_bytes(bytes([first[0] & (0xFF >> width)]) + file.read(width - 1), "big")
     return None if value == (1 << 7 * width) - 1 else value
-
-
-# Containers of moving pictures. A list of what may be opened, not of what may not: FFmpeg also takes play lists and
-# scripts, which name other files and addresses, and pictures.
-CONTAINERS = (
-    "3g2,3gp,asf,avi,av1,dv,f4v,flv,gif,h263,h264,hevc,ivf,live_flv,m4v,matroska,mj2,mov,mp4,mpeg,mpegts,"
-    "mpegvideo,mxf,nsv,nut,obu,ogg,rm,vc1,webm,wtv,yuv4mpegpipe,aac,flac,mp3,wav"
-)
-LOST_TAIL = 0.01  # a file that lacks less of its bytes than this still plays to the end
-
-
-# What matters comes back as an error, so FFmpeg's messages go nowhere. Any level but None also makes decoder threads
-# wait for Python's lock to log, which the thread that waits for them to stop may hold: a deadlock.
-av.logging.set_level(None)
-
-
-@dataclass
-class Source:
-    """An open video file.
-
-    Attributes:
-        path: the file, as it was given.
-        container: the open container.
-        stream: its video stream; every other stream is discarded.
-        deadline: when reading has to be over.
-        limits: bounds that hold for the file.
-    """
-
-    path: str
-    container: InputContainer
-    stream: VideoStream
-    deadline: Deadline
-    limits: Limits
-
-    def packets(self) -> Iterator[Packet]:
-        """Packets of the video from the current position on, and an empty one at the end to flush the decoder."""
-        for packet in self.container.demux(self.stream):
-            self.deadline.check()
-            yield packet
-
-
-@contextmanager
-def open_source(path: str | PathLike[str], limits: Limits, deadline: Deadline | None = None) -> Iterator[Source]:
-    """Open a video file for reading.
-
-    Raises:
-        VideoError: the type says why the file cannot be read.
-    """
-    name = os.fspath(path)
-    deadline = deadline or Deadline(name, limits.seconds)
-    _check_file(name, limits)
-    try:
-        container = av.open(
-            f"file:{Path(name).absolute()}",  # the prefix, so that no part of a name is taken for a protocol
-            mode="r",
-            options={"max_pixels": str(limits.pixels)},
-            container_options={"protocol_whitelist": "file", "format_whitelist": CONTAINERS},
-            metadata_errors="ignore",
-            timeout=deadline.left,
-        )
-    except av.ExitError as error:  # FFmpeg gave up because the time was over
-        raise deadline.passed() from error
-    except (av.FFmpegError, OSError, ValueError) as error:
-        raise _why_not_opened(name, error) from error
-    with container:
-        stream = _video_stream(name, container)
-        _check_whole(name)
-        _check_stream(name, stream, limits)
-        yield Source(name, container, stream, deadline, limits)
-
-
-def _check_file(name: str, limits: Limits) -> None:
-    try:
-        status = Path(name).stat()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise MissingFile(name, "there is no such file") from error
-    except (OSError, ValueError) as error:
-        raise UnreadableVideo(name, f"the file cannot be opened ({error})") from error
-    if stat.S_ISDIR(status.st_mode):
-        raise NotAVideo(name, "this is a folder")
-    if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device could wait for ever
-        raise NotAVideo(name, "this is not a regular file")
-    if status.st_size == 0:
-        raise NotAVideo(name, "the file is empty")
-    if status.st_size > limits.bytes:
-        raise TooLarge(name, f"{status.st_size:,} bytes, the limit is Limits(bytes={limits.bytes})")
-    if not os.access(name, os.R_OK):
-        raise UnreadableVideo(name, "no permission to read the file")
-
-
-def _check_whole(name: str) -> None:
-    missing = read_structure(name).missing
-    if missing > LOST_TAIL:
-        raise TruncatedVideo(name, f"{missing:.0%} of the file is missing at its end")
-
-
-def _why_not_opened(name: str, error: Exception) -> VideoError:
-    structure = read_structure(name)
-    if structure.container is None:
-        return NotAVideo(name, "this is not a video")
-    if not structure.indexed:
-        return TruncatedVideo(name, "the end of the file, which says where its frames are, is missing")
-    _check_whole(name)
-    return UnreadableVideo(name, f"the container is damaged ({_short(error)})")
-
-
-def _video_stream(name: str, container: InputContainer) -> VideoStream:
-    """The video stream that FFmpeg thinks best; cover pictures of songs do not count."""
-    real = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
-    if not real:
-        kinds = {"a cover picture" if stream.type == "video" else stream.type for stream in container.streams}
-        raise NoVideoStream(name, f"the file has no video, only {', '.join(sorted(kinds)) or 'an empty container'}")
-    best = container.streams.best("video")
-    chosen = next((stream for stream in real if best is not None and stream.index == best.index), real[0])
-    for stream in container.streams:
-        if stream.index != chosen.index:
-            stream.discard = Discard.all  # the demuxer need not even read them
-    return chosen
-
-
-def _check_stream(name: str, stream: VideoStream, limits: Limits) -> None:
-    if "enc_key_id" in stream.metadata:  # how FFmpeg marks an encrypted Matroska track
-        raise EncryptedVideo(name, "the video track is encrypted")
-    context = stream.codec_context
-    if context is None:
-        raise UnsupportedCodec(name, "no decoder knows the codec of the video track")
-    if context.width * context.height > limits.pixels:
-        raise TooLarge(name, f"{context.width} x {context.height}, the limit is Limits(pixels={limits.pixels})")
-    context.options = {"max_pixels": str(limits.pixels)}  # the size can change in the middle of a stream
-    context.thread_type = "AUTO"
-    context.thread_count = torch.get_num_threads()  # 1 in a data loader's worker, all cores elsewhere
-
-
-def _short(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

@@ -1,227 +1,201 @@
-"""Parts of a video for people: clips cut out of it, pieces that a browser can play."""
+"""Parts of a video for people: clips cut out of it, pieces that a browser can play, thumbnails."""
 
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .container import CONTAINERS
-from .errors import TimedOut, UnreadableVideo
+import av
+from av.container import OutputContainer
+
+from .container import DEFAULT_LIMITS, Limits, Source, open_source, short_reason
+from .errors import UnreadableVideo
+from .frames import Orientation, even_size, frame_orientation, pixel_aspect_of, shown_size
 
 if TYPE_CHECKING:
-    from .frames import Orientation
+    from PIL.Image import Image
+
+CLIP_LIMITS = Limits(seconds=3600.0)  # a person waits for it, and a slow machine may encode minutes of 4K
+CLIP_QUALITY = {"crf": "20"}  # looks like the original
+PIECE_LIMITS = Limits(seconds=120.0)
+PIECE_QUALITY = {"preset": "veryfast", "crf": "23"}  # the viewer waits for it
+PIECE_SECONDS = 30.0  # short enough to be ready soon, long enough to be watched
+PIECE_SHORT_SIDE = 720  # pixels at most
+VIDEO_CLOCK = 90_000  # ticks a second of what we encode: frames keep their own times, whatever the frame rate
+SAMPLE_RATE = 48_000  # of its audio; every player and AAC itself knows it
+# What browsers play in these containers. Others may play too: the page tries, and asks for pieces when it fails.
+PLAYABLE = {"h264", "vp8", "vp9", "av1"}
+PLAYABLE_AUDIO = {"aac", "mp3", "opus", "vorbis", "flac"}
+PLAYABLE_SUFFIXES = {".mp4", ".m4v", ".mov", ".webm"}
+EIGHT_BITS = {"yuv420p", "yuvj420p"}  # H.264 with more is for editing; browsers show nothing of it
 
 
-COPYABLE = {".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".ts", ".flv"}  # containers that we write; others: .mkv
-QUALITY = "20"  # x264's crf: looks like the original
+def copy_clip(path: Path, target: Path, start: float, end: float) -> None:
+    """Copy a part of a video with its sound, without loss, from the keyframe at or before ``start``, in seconds.
 
-
-def _copy(source: Path, target: Path, start: float, end: float) -> None:
-    """Copy packets, from the keyframe at or before ``start``."""
-    import av
-
-    with _opened_plain(source) as given, av.open(str(target), "w") as made:
-        video = given.streams.video[0]
-        chosen = [video, *given.streams.audio[:1]]
-        streams = {stream.index: made.add_stream_from_template(stream) for stream in chosen}
-        origin = _origin(video)
-        given.seek(int((start + float(origin)) / video.time_base), stream=video)
+    Raises:
+        VideoError: also when the container of ``target``, which its suffix names, does not take the codec.
+    """
+    with _opened(path, target, CLIP_LIMITS) as (source, output):
+        outputs = {stream.index: output.add_stream_from_template(stream) for stream in source.streams}
+        source.seek(start)
         shift: Fraction | None = None  # the clip starts at zero
-        over: set[int] = set()
-        for packet in given.demux(chosen):
-            if packet.dts is None or packet.pts is None:
-                continue
-            base = packet.time_base
+        ended: set[int] = set()
+        for packet in _packets_with_dts(source):
+            index, tick = packet.stream.index, packet.time_base
             if shift is None:
-                if packet.stream.index != video.index or not packet.is_keyframe:
+                if index != source.stream.index or not packet.is_keyframe:
                     continue
-                shift = packet.dts * base
-            if packet.pts * base > end + origin:
-                over.add(packet.stream.index)
-                if len(over) == len(chosen):
+                shift = packet.dts * tick
+            if packet.pts * tick > end + source.origin:
+                ended.add(index)
+                if len(ended) == len(outputs):
                     break
                 continue
-            moved = round(shift / base)
-            if packet.pts < moved:
+            ticks = round(shift / tick)
+            if packet.pts < ticks:
                 continue
-            packet.pts, packet.dts = packet.pts - moved, packet.dts - moved
-            packet.stream = streams[packet.stream.index]
-            made.mux(packet)
+            packet.pts, packet.dts = packet.pts - ticks, packet.dts - ticks
+            packet.stream = outputs[index]
+            output.mux(packet)
         if shift is None:
             raise ValueError("there is no keyframe to start from")
 
 
-def _encode(source: Path, target: Path, start: float, end: float) -> None:
-    """Decode and encode again, from the very frame, as H.264 with AAC."""
-    import av
-
-    with _opened_plain(source) as given, av.open(str(target), "w") as made:
-        video, sounds = given.streams.video[0], given.streams.audio[:1]
-        origin = _origin(video)
-        picture = made.add_stream("libx264", rate=video.average_rate or 25, options={"crf": QUALITY})
-        picture.codec_context.time_base = video.time_base
-        sound = made.add_stream("aac", rate=sounds[0].rate) if sounds else None
-        given.seek(int((start + float(origin)) / video.time_base), stream=video)
-        first: int | None = None
-        for frame in given.decode(video, *sounds):
-            if frame.pts is None or not start <= frame.pts * frame.time_base - origin <= end:
-                if isinstance(frame, av.VideoFrame) and frame.pts is not None and first is not None:
-                    break
-                continue
-            if isinstance(frame, av.VideoFrame):
-                upright = _upright_even(frame)
-                if first is None:
-                    first = frame.pts
-                    picture.width, picture.height, picture.pix_fmt = upright.width, upright.height, "yuv420p"
-                upright.pts, upright.time_base = frame.pts - first, video.time_base
-                made.mux(picture.encode(upright))
-            elif first is not None and sound is not None:
-                frame.pts = None  # the encoder counts samples
-                made.mux(sound.encode(frame))
-        if first is None:
-            raise ValueError("there is no frame in this moment")
-        for stream in [picture, *([sound] if sound is not None else [])]:
-            made.mux(stream.encode(None))
+def encode_clip(path: Path, target: Path, start: float, end: float) -> None:
+    """Write the frames shown in ``[start, end)`` seconds as H.264, and their sound as AAC, at full size."""
+    with _opened(path, target, CLIP_LIMITS) as (source, output):
+        _transcode(source, output, start, end, CLIP_QUALITY, None)
 
 
-def _upright_even(frame: Any) -> Any:
-    """The frame as it is meant to be seen, with even sides, which is all that x264 takes."""
-    import av
+def encode_piece(path: Path, target: Path, number: int) -> None:
+    """Write piece ``number`` of a video, ``PIECE_SECONDS`` of it, as MP4 for a browser. Its times count from its start.
 
-    from .frames import frame_orientation
-
-    rgb = frame_orientation(frame).apply(frame.to_ndarray(format="rgb24"))
-    return av.VideoFrame.from_ndarray(rgb[: len(rgb) // 2 * 2, : rgb.shape[1] // 2 * 2].copy(), format="rgb24")
-
-
-def _opened_plain(source: Path) -> Any:
-    import av
-
-    av.logging.set_level(None)
-    # The prefix, so that no part of a name is taken for a protocol.
-    return av.open(f"file:{source.absolute()}", metadata_errors="ignore")
-
-
-def _origin(video: Any) -> Fraction:
-    """When the first frame is shown; our seconds count from there."""
-    return (video.start_time or 0) * video.time_base
-
-
-PIECE = 30.0  # seconds: short enough to be ready soon, long enough to be watched
-SHORT_SIDE = 720  # pixels at most
-LONGEST = 120.0  # seconds that a piece may take to be made
-SOUND_RATE = 48_000
-# What browsers play in these containers. Others may play too: the page tries, and asks for pieces when it fails.
-PLAYABLE = {"h264", "vp8", "vp9", "av1"}
-PLAYABLE_SOUND = {"aac", "mp3", "opus", "vorbis", "flac"}
-PLAYABLE_IN = {".mp4", ".m4v", ".mov", ".webm"}
-EIGHT_BITS = {"yuv420p", "yuvj420p"}  # H.264 with more is for editing; browsers show nothing of it
+    Raises:
+        VideoError: the part cannot be read, or takes too long to convert.
+    """
+    with _opened(path, target, PIECE_LIMITS) as (source, output):
+        start = number * PIECE_SECONDS
+        _transcode(source, output, start, start + PIECE_SECONDS, PIECE_QUALITY, PIECE_SHORT_SIDE)
 
 
 def codec_of(path: Path) -> tuple[str, bool]:
     """The video codec of a file, and whether browsers play the file as it is. Reads the head of the file only."""
-    import av
+    with open_source(path, DEFAULT_LIMITS, audio=True) as source:
+        context = source.stream.codec_context
+        codec = context.codec.canonical_name
+        playable = codec in PLAYABLE and (codec != "h264" or context.pix_fmt in EIGHT_BITS)
+        if source.audio is not None:
+            decoder = source.audio.codec_context
+            playable &= decoder is not None and decoder.codec.canonical_name in PLAYABLE_AUDIO
+    return codec, playable and path.suffix.lower() in PLAYABLE_SUFFIXES
 
+
+def thumbnail(
+    path: str | PathLike[str],
+    seconds: float,
+    width: int,
+    height: int | None = None,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+) -> "Image":
+    """The frame on the screen at a time, fitted into ``width`` x ``height`` pixels (by default a square)."""
+    from PIL import Image
+
+    from .reader import read_times
+
+    height = height or width
+    # Read at least as large as needed, so that shrinking smooths: the short side must fill the longer side of the box.
+    frame = read_times(path, [seconds], short_side=max(width, height), limits=limits).rgb[0]
+    image = Image.fromarray(frame.numpy())
+    image.thumbnail((width, height), Image.Resampling.LANCZOS)
+    return image
+
+
+@contextmanager
+def _opened(path: Path, target: Path, limits: Limits) -> Iterator[tuple[Source, OutputContainer]]:
+    """Open a video and the file that a part of it is written to; whatever fails is a VideoError."""
     try:
-        with _opened(path) as container:
-            video = container.streams.video[0]
-            name = video.codec_context.codec.canonical_name
-            plain = name != "h264" or video.codec_context.pix_fmt in EIGHT_BITS
-            sounds = {sound.codec_context.codec.canonical_name for sound in container.streams.audio[:1]}
-    except (av.FFmpegError, OSError, ValueError, IndexError, AttributeError) as error:
-        raise UnreadableVideo(path, "the file cannot be opened") from error
-    playable = name in PLAYABLE and plain and sounds <= PLAYABLE_SOUND and path.suffix.lower() in PLAYABLE_IN
-    return name, playable
+        options = {"movflags": "faststart"} if target.suffix == ".mp4" else {}
+        with open_source(path, limits, audio=True) as source, av.open(str(target), "w", options=options) as output:
+            yield source, output
+    except (av.FFmpegError, OSError, ValueError) as error:
+        raise UnreadableVideo(path, f"this part cannot be converted ({short_reason(error)})") from error
 
 
-def convert(source: Path, target: Path, start: float, seconds: float) -> None:
-    """Write a part of a video as MP4 with H.264, and its sound as AAC. Times in it count from ``start``."""
-    import av
+def _packets_with_dts(source: Source) -> Iterator[Any]:
+    """The packets from the current position on, with decoding timestamps.
 
-    deadline = time.monotonic() + LONGEST
-    try:
-        with _opened(source) as given, av.open(str(target), "w", options={"movflags": "faststart"}) as made:
-            _convert(given, made, start, start + seconds, deadline, source)
-    except (av.FFmpegError, OSError, ValueError, IndexError) as error:
-        raise UnreadableVideo(source, "this part cannot be converted") from error
+    Matroska stores none. FFmpeg works them out, except for the first packets after a seek in a video with B-frames.
+    """
+    held: list[Any] = []
+    for packet in source.container.demux(source.streams):
+        if packet.pts is None:
+            continue
+        if packet.dts is None or held:
+            held.append(packet)
+        if packet.dts is None or (held and packet.stream.index != source.stream.index):
+            continue
+        missing = [earlier for earlier in held if earlier.dts is None]
+        for steps, earlier in enumerate(reversed(missing), start=1):
+            earlier.dts = packet.dts - steps * (packet.duration or 1)
+        yield from held or [packet]
+        held = []
 
 
-def _convert(given: Any, made: Any, start: float, end: float, deadline: float, source: Path) -> None:
-    import av
-
-    from .frames import Orientation, frame_orientation, pixel_aspect_of
-
-    video, sounds = given.streams.video[0], given.streams.audio[:1]
-    video.thread_type = "AUTO"
-    origin = (video.start_time or 0) * video.time_base
-    picture = made.add_stream("libx264", rate=25, options={"preset": "veryfast", "crf": "23"})
-    picture.pix_fmt = "yuv420p"
-    picture.codec_context.time_base = Fraction(1, 90_000)  # frames keep their own times
-    sound = made.add_stream("aac", rate=SOUND_RATE, layout="stereo") if sounds else None
-    resampler = av.AudioResampler(format="fltp", layout="stereo", rate=SOUND_RATE) if sounds else None
-    if start > 0:
-        given.seek(int((start + float(origin)) / video.time_base), stream=video)
-    size: tuple[int, int] | None = None  # known with the first frame
-    turn = Orientation(None)
-    heard = 0  # samples written
-    early: list[Any] = []
-    last = -1
-    for frame in given.decode(video, *sounds):
-        if time.monotonic() > deadline:
-            raise TimedOut(source, f"converting took longer than {LONGEST:g} seconds")
+def _transcode(
+    source: Source, output: OutputContainer, start: float, end: float, quality: dict[str, str], short_side: int | None
+) -> None:
+    """Decode the frames and the sound of ``[start, end)`` and encode them as H.264 and AAC, in sync."""
+    picture = output.add_stream("libx264", rate=25, options=quality)
+    picture.pix_fmt, picture.codec_context.time_base = "yuv420p", Fraction(1, VIDEO_CLOCK)
+    sound = resampler = None
+    if source.audio is not None and source.audio.codec_context is not None:
+        sound = output.add_stream("aac", rate=SAMPLE_RATE, layout="stereo")
+        resampler = av.AudioResampler(format="fltp", layout="stereo", rate=SAMPLE_RATE)
+    source.seek(start)
+    size: tuple[int, int] | None = None  # before turning; known with the first frame
+    orientation = Orientation(None)
+    waiting: list[av.AudioFrame] = []  # nothing can be written before the size of the video is known
+    last_tick, samples = -1, 0
+    frames: Iterator[Any] = source.container.decode(source.stream if sound is None else source.streams)
+    for frame in frames:
+        source.deadline.check()
         if frame.pts is None:
             continue
-        at = float(frame.pts * frame.time_base - origin)
-        if at >= end:
-            if isinstance(frame, av.VideoFrame):
-                break
-            continue
-        if at < start:
+        at = float(frame.pts * frame.time_base - source.origin)
+        if at >= end and isinstance(frame, av.VideoFrame):
+            break
+        if not start <= at < end:
             continue
         if isinstance(frame, av.VideoFrame):
             if size is None:
-                size, turn = _even_size(frame, pixel_aspect_of(video)), frame_orientation(frame)
-                picture.width, picture.height = size[::-1] if turn.transpose else size
-            shown = _upright(frame, size, turn)
-            ticks = max(last + 1, round((at - start) * 90_000))
-            shown.pts, shown.time_base, last = ticks, Fraction(1, 90_000), ticks
-            made.mux(picture.encode(shown))
-        elif sound is not None and resampler is not None:
+                orientation = frame_orientation(frame)
+                size = even_size(*shown_size(frame.width, frame.height, pixel_aspect_of(source.stream)), short_side)
+                picture.width, picture.height = orientation.size(*size)
+            upright = _upright(frame, size, orientation)
+            last_tick = max(last_tick + 1, round((at - start) * VIDEO_CLOCK))
+            upright.pts, upright.time_base = last_tick, Fraction(1, VIDEO_CLOCK)
+            output.mux(picture.encode(upright))
+        elif resampler is not None:
             for part in resampler.resample(frame):
-                heard = max(heard, round((at - start) * SOUND_RATE))  # a gap stays a gap
-                part.pts, part.time_base = heard, Fraction(1, SOUND_RATE)
-                heard += part.samples
-                early.append(part)
-        if size is not None and sound is not None:  # nothing can be written before the picture's size is known
-            for part in early:
-                made.mux(sound.encode(part))
-            early.clear()
+                samples = max(samples, round((at - start) * SAMPLE_RATE))  # a gap stays a gap
+                part.pts, part.time_base = samples, Fraction(1, SAMPLE_RATE)
+                samples += part.samples
+                waiting.append(part)
+        if size is not None and sound is not None:
+            for part in waiting:
+                output.mux(sound.encode(part))
+            waiting.clear()
     if size is None:
-        raise ValueError("there is no frame in this part")
+        raise ValueError("there is no frame in it")
     for stream in (picture, sound):
         if stream is not None:
-            made.mux(stream.encode(None))
+            output.mux(stream.encode(None))
 
 
-def _even_size(frame: Any, aspect: Fraction | None) -> tuple[int, int]:
-    """Width and height of the picture: square pixels, not too large, and even sides, which is all that x264 takes."""
-    width, height = frame.width * float(aspect or 1), float(frame.height)
-    scale = min(1.0, SHORT_SIDE / max(1.0, min(width, height)))
-    even_width, even_height = (max(2, round(side * scale / 2) * 2) for side in (width, height))
-    return even_width, even_height
-
-
-def _upright(frame: Any, size: tuple[int, int], orientation: "Orientation") -> Any:
-    import av
-
+def _upright(frame: av.VideoFrame, size: tuple[int, int], orientation: Orientation) -> av.VideoFrame:
     rgb = orientation.apply(frame.reformat(*size, "rgb24").to_ndarray())
     return av.VideoFrame.from_ndarray(rgb.copy(), format="rgb24").reformat(format="yuv420p")
-
-
-def _opened(path: Path) -> Any:
-    import av
-
-    av.logging.set_level(None)
-    # The prefix, so that no part of a name is taken for a protocol.
-    options = {"protocol_whitelist": "file", "format_whitelist": CONTAINERS}
-    return av.open(f"file:{path.absolute()}", container_options=options, metadata_errors="ignore")

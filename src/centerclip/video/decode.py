@@ -1,6 +1,7 @@
-"""Get chosen frames of an open file: by seeking when the packets allow it, else by decoding everything."""
+"""Decodes chosen frames of an open file: by seeking when the packets allow it, else by decoding everything."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 import av
 from av.packet import Packet
@@ -12,12 +13,12 @@ from .timeline import Keyframe, PacketTable, Timeline, finished_timeline, repair
 
 # Frames that no other frame refers to can be left out exactly in these codecs; other decoders guess.
 CODECS_WITH_UNREFERENCED_FRAMES = {"h264", "hevc"}
-READABLE_SHARE = 0.5  # a video of which fewer frames decode is not worth calling readable
+MIN_DECODED_SHARE = 0.5  # of the frames; a video of which fewer decode is not worth calling readable
 Keep = Callable[[int, VideoFrame], None]
 
 
-class Doubt(Exception):
-    """Seeking did not give what the packets promised; only a sequential read is sure."""
+class SeekMismatch(Exception):
+    """Seeking did not give what the packets promise; only a sequential read is safe."""
 
 
 def seek_frames(source: Source, table: PacketTable, chosen: Sequence[int], keep: Keep) -> None:
@@ -25,23 +26,23 @@ def seek_frames(source: Source, table: PacketTable, chosen: Sequence[int], keep:
 
     Args:
         source: an open file.
-        table: its packets, without doubt.
+        table: its packets.
         chosen: ascending numbers of frames, without repeats.
         keep: called with ``(place in chosen, frame)``.
 
     Raises:
-        Doubt: a frame came back damaged, out of place or not at all.
+        SeekMismatch: a frame came back damaged, out of place or not at all.
     """
-    if table.doubt is not None:
-        raise Doubt(table.doubt)
+    if table.seek_problem is not None:
+        raise SeekMismatch(table.seek_problem)
     wanted = [table.timeline.pts[frame] for frame in chosen]
-    walk = _Walk(source, table, set(wanted))
+    decoder = _SeekingDecoder(source, table, set(wanted))
     for place, pts in enumerate(wanted):
-        keep(place, walk.to(pts))
+        keep(place, decoder.frame_at(pts))
 
 
-class _Walk:
-    """A decoder's way through a file, checked against the packet table at every step."""
+class _SeekingDecoder:
+    """Decodes forwards through a file, from keyframe to keyframe, and checks each frame against the packet table."""
 
     def __init__(self, source: Source, table: PacketTable, wanted: set[int]) -> None:
         self.source, self.table, self.wanted = source, table, wanted
@@ -56,7 +57,7 @@ class _Walk:
         self.ready: list[VideoFrame] = []
         self._seek(table.keyframes[0])
 
-    def to(self, pts: int) -> VideoFrame:
+    def frame_at(self, pts: int) -> VideoFrame:
         """The frame of a time, which lies after all that were asked for before."""
         keyframe = self.table.keyframe_before(pts)
         if keyframe.packet > self.next_packet:
@@ -67,7 +68,7 @@ class _Walk:
                 return frame
             if frame.pts is not None and frame.pts > pts:
                 break
-        raise Doubt(f"the frame at {pts} ticks did not come")
+        raise SeekMismatch(f"the frame at {pts} ticks is missing")
 
     def _feed_first_packet(self) -> None:
         """Show the decoder the start of the stream before the first jump.
@@ -82,7 +83,7 @@ class _Walk:
             try:
                 self.source.container.seek(target, stream=self.source.stream)
             except av.FFmpegError as error:
-                raise Doubt(f"the container does not seek ({error.strerror})") from error
+                raise SeekMismatch(f"the container cannot seek ({error.strerror})") from error
             self.packets = self.source.packets()
             first = self._next()
             if first.pts is None:
@@ -93,9 +94,9 @@ class _Walk:
                 self.next_shown = self.table.timeline.find(landed.pts)
                 self.awaits_keyframe = self.table.timeline.has(landed.pts)
                 self.ready = []
-                self.packets = _chain(first, self.packets)
+                self.packets = chain([first], self.packets)
                 return
-        raise Doubt("seeking did not arrive at the keyframe")
+        raise SeekMismatch("seeking missed the keyframe")
 
     def _frames(self) -> Iterator[VideoFrame]:
         """Frames as they come, each where the table says."""
@@ -112,10 +113,10 @@ class _Walk:
         try:
             return next(self.packets)
         except StopIteration as error:
-            raise Doubt("the video ended too early") from error
+            raise SeekMismatch("the video ends too early") from error
         except av.FFmpegError as error:
             self.source.deadline.check()
-            raise Doubt("the container cannot be read on") from error
+            raise SeekMismatch("the container cannot be read further") from error
 
     def _decode(self, packet: Packet) -> list[VideoFrame]:
         self.next_packet += 1
@@ -126,23 +127,23 @@ class _Walk:
         except av.EOFError:
             return []
         except av.FFmpegError as error:
-            raise Doubt("a packet does not decode") from error
+            raise SeekMismatch("a packet cannot be decoded") from error
 
     def _check(self, frame: VideoFrame) -> None:
         if frame.is_corrupt:
-            raise Doubt("a frame is damaged")
+            raise SeekMismatch("a frame is damaged")
         if frame.pts is None or not self.table.timeline.has(frame.pts):
-            raise Doubt("a frame came at a time that no packet has")
+            raise SeekMismatch("a frame has a timestamp that no packet has")
         if self.awaits_keyframe and not (frame.pts == self.earliest and frame.key_frame):
-            raise Doubt("a packet is marked as a keyframe and is none")
+            raise SeekMismatch("a packet is marked as a keyframe but is not one")
         number = self.table.timeline.find(frame.pts)
         if number < self.next_shown or (number > self.next_shown and not self.may_skip):
-            raise Doubt("frames came out of order")
+            raise SeekMismatch("frames came out of order")
         self.next_shown, self.awaits_keyframe = number + 1, False
 
 
 def decode_all(source: Source, table: PacketTable, chosen: Sequence[int], keep: Keep) -> tuple[Timeline, int]:
-    """Decode a file from its start to its end, as a player would, passing over what does not decode.
+    """Decode a file from its start to its end, as a player would, skipping what does not decode.
 
     Args:
         source: a file that was just opened.
@@ -178,11 +179,6 @@ def decode_all(source: Source, table: PacketTable, chosen: Sequence[int], keep: 
                 keep(places[len(times)], frame)
             times.append(frame.pts)
             last_duration = frame.duration
-    if len(times) < READABLE_SHARE * len(table.timeline):
+    if len(times) < MIN_DECODED_SHARE * len(table.timeline):
         raise UnreadableVideo(source.path, f"only {len(times)} of {len(table.timeline)} frames can be decoded")
     return finished_timeline(repaired(times, source), last_duration, source), lost
-
-
-def _chain(first: Packet, rest: Iterator[Packet]) -> Iterator[Packet]:
-    yield first
-    yield from rest

@@ -1,22 +1,25 @@
-"""Re-encodes one video small: few frames a second, short side of a few hundred pixels, upright, square pixels."""
+"""Writes videos: frames as H.264, and small copies of whole files, of few frames a second and a few hundred pixels."""
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 import av
-import torch
-from torch import Tensor
+import numpy as np
+from av.video.reformatter import VideoReformatter
+from numpy.typing import NDArray
 
 from ..errors import DataError
-from . import Limits, VideoError, VideoInfo, probe, read_times
+from ..files import write_atomic
+from .container import Limits
+from .errors import VideoError
+from .frames import even_size
 
 LIMITS = Limits(seconds=4 * 3600.0)  # hours of 4K on one slow core
-CHUNK_BYTES = 128 * 2**20  # of pictures in memory: minutes of video, so that a film does not fill it
-KEYFRAME_SECONDS = 4  # seeking in the copy then decodes a dozen small frames at most
-QUALITY = {"crf": "20", "preset": "fast", "threads": "1"}  # one thread: many files are encoded at the same time
+CHUNK_BYTES = 128 * 2**20  # of frames in memory: minutes of video, so that a film does not fill it
+KEYFRAME_SECONDS = 4  # seeking then decodes a dozen small frames at most
+QUALITY = {"crf": "20", "preset": "fast"}
 
 
 @dataclass(frozen=True)
@@ -33,73 +36,88 @@ class EncodeJob:
         """Frames a second of the copy, as the container writes them."""
         return Fraction(self.fps).limit_denominator(1001)
 
-    @property
-    def partial(self) -> Path:
-        """Where this process writes the copy until it is whole: in the same folder, so that the last step is a rename.
-
-        Another process has another name: one that outlived its parent must not finish what a new run is writing.
-        """
-        return self.target.with_name(f".{self.target.name}.{os.getpid()}.part")
-
 
 def encode(job: EncodeJob) -> int:
     """Write ``job.target`` as H.264 in MP4, whole or not at all, and return the number of its frames.
 
-    Frame ``k`` of the copy is what the source shows at ``(k + 0.5) / fps``, the middle of its time on screen. Pictures
+    Frame ``k`` of the copy is what the source shows at ``(k + 0.5) / fps``, the middle of its time on screen. Frames
     are never enlarged. Sound is left out.
 
     Raises:
         DataError: the source cannot be read, or the copy cannot be written; it says why.
     """
+    from .info import probe
+
     job.target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        frames = _write(job, probe(job.source, limits=LIMITS))
-        with job.partial.open("rb+") as file:
-            os.fsync(file.fileno())  # else a power cut after the rename could leave an empty file
-        job.partial.replace(job.target)
+        info = probe(job.source, limits=LIMITS)
+        size = even_size(info.width, info.height, job.short_side)
+        frames = _frames(job, info.duration, size)
+        return write_video(job.target, frames, job.rate, QUALITY, size=size, durable=True)
     except VideoError as error:
         raise DataError(f"{error.detail}. {error.advice}") from error
-    except av.FFmpegError as error:
-        raise DataError(f"the copy cannot be written: {error.strerror}") from error
-    finally:
-        job.partial.unlink(missing_ok=True)
-    return frames
 
 
-def _write(job: EncodeJob, info: VideoInfo) -> int:
-    number = -1
-    with av.open(str(job.partial), "w", format="mp4", options={"movflags": "+faststart"}) as output:
-        stream = output.add_stream("libx264", rate=job.rate)
-        stream.width, stream.height = copy_size(info.width, info.height, job.short_side)
-        stream.pix_fmt = "yuv420p"
-        stream.time_base = 1 / job.rate
-        stream.options = {**QUALITY, "g": str(max(1, round(KEYFRAME_SECONDS * job.rate)))}
-        for number, pixels in enumerate(_pictures(job, info)):
-            picture = av.VideoFrame.from_ndarray(pixels.numpy(), format="rgb24")
-            picture = picture.reformat(stream.width, stream.height, "yuv420p")
-            picture.pts, picture.time_base = number, 1 / job.rate
-            output.mux(stream.encode(picture))
-        output.mux(stream.encode())
-    return number + 1
+def _frames(job: EncodeJob, duration: float, size: tuple[int, int]) -> Iterator[NDArray[np.uint8]]:
+    """The frames of the copy, each ``[H, W, 3]``; always at least one."""
+    from .reader import read_times
 
-
-def _pictures(job: EncodeJob, info: VideoInfo) -> Iterator[Tensor]:
-    """The frames of the copy, each uint8 ``[H, W, 3]``; always at least one."""
-    width, height = copy_size(info.width, info.height, job.short_side)
-    chunk = max(1, CHUNK_BYTES // (3 * width * height))
-    count = max(1, round(info.duration * job.rate))
+    chunk = max(1, CHUNK_BYTES // (3 * size[0] * size[1]))
+    count = max(1, round(duration * job.rate))
     for first in range(0, count, chunk):
         numbers = range(first, min(first + chunk, count))
         times = [float((number + Fraction(1, 2)) / job.rate) for number in numbers]
-        yield from read_times(job.source, times, short_side=min(width, height), limits=LIMITS).rgb
+        yield from read_times(job.source, times, short_side=min(size), limits=LIMITS).rgb.numpy()
 
 
-def copy_size(width: int, height: int, short_side: int) -> tuple[int, int]:
-    """Width and height of a copy: never larger, and even, because H.264 with halved chroma has no other."""
-    scale = min(1.0, short_side / min(width, height))
-    return max(2, 2 * round(width * scale / 2)), max(2, 2 * round(height * scale / 2))
+def write_video(
+    target: Path,
+    frames: Iterable[NDArray[np.uint8]],
+    fps: int | Fraction,
+    quality: Mapping[str, str],
+    *,
+    size: tuple[int, int] | None = None,
+    durable: bool = False,
+) -> int:
+    """Encode frames as H.264 in MP4, whole or not at all and the same bytes every time; returns their number.
+
+    Args:
+        target: the file; its folder must exist.
+        frames: each ``[H, W, 3]``.
+        fps: frames a second.
+        quality: options of x264.
+        size: width and height of the video, both even; by default those of the first frame.
+        durable: also survive a power cut.
+    """
+    rate, number = Fraction(fps), -1
+    to_yuv = VideoReformatter()  # one for all frames: setting it up costs more than a small frame does
+
+    def write(partial: Path) -> None:
+        nonlocal number
+        muxer = {"movflags": "+faststart", "fflags": "+bitexact"}
+        with av.open(str(partial), "w", format="mp4", options=muxer) as output:
+            stream = output.add_stream("libx264", rate=rate)
+            stream.pix_fmt, stream.time_base = "yuv420p", 1 / rate
+            # One thread: the same bytes every time, and many files are written at the same time.
+            stream.options = {**quality, "threads": "1", "g": str(max(1, round(KEYFRAME_SECONDS * rate)))}
+            for number, pixels in enumerate(frames):
+                if number == 0:
+                    stream.width, stream.height = size or (pixels.shape[1], pixels.shape[0])
+                frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+                frame = to_yuv.reformat(frame, stream.width, stream.height, "yuv420p", threads=1)
+                frame.pts, frame.time_base = number, 1 / rate
+                output.mux(stream.encode(frame))
+            output.mux(stream.encode())
+
+    try:
+        write_atomic(target, write, durable=durable)
+    except av.FFmpegError as error:
+        raise DataError(f"{target} cannot be written: {error.strerror}") from error
+    return number + 1
 
 
 def one_thread() -> None:
     """Let this process decode with one thread, because its neighbours have the other cores."""
+    import torch
+
     torch.set_num_threads(1)

@@ -7,13 +7,13 @@ from ..errors import CenterClipError
 
 
 class VideoError(CenterClipError):
-    """A file gave no frames. The message names the file, what is wrong and what to do.
+    """A file that cannot be read. The message names the file, what is wrong and what to do.
 
     Attributes:
         reason: short name of the kind of failure, the same for every error of a type.
         advice: what a person can do about this kind of failure.
         path: the file, as it was given.
-        detail: what was found in this file.
+        detail: what is wrong with this file.
     """
 
     reason: ClassVar[str] = "unreadable"
@@ -38,14 +38,14 @@ class MissingFile(VideoError):
 
 
 class NotAVideo(VideoError):
-    """The file is empty, a picture, a text, a folder: anything but a video container."""
+    """Anything but a video container: an empty file, an image, a text file, a folder."""
 
     reason = "not-a-video"
     advice = "Give a video file, such as .mp4, .mkv, .webm, .mov or .avi."
 
 
 class NoVideoStream(VideoError):
-    """A media file without moving pictures: audio only, or without any stream."""
+    """A media file without video: audio only, or without any stream."""
 
     reason = "no-video-stream"
     advice = "Give a file with a video track."
@@ -73,10 +73,10 @@ class UnsupportedCodec(VideoError):
 
 
 class TooLarge(VideoError):
-    """The file goes past one of the :class:`~centerclip.video.Limits`; the detail names the setting."""
+    """The file exceeds one of the :class:`~centerclip.video.Limits`; the detail names the setting."""
 
     reason = "too-large"
-    advice = "Raise the limit that is named, if you trust the file."
+    advice = "If you trust the file, raise this limit."
 
 
 class UnreadableVideo(VideoError):
@@ -96,4 +96,4 @@ class OutsideVideo(VideoError):
     """The part asked for, from ``start`` to ``end``, holds no frame."""
 
     reason = "outside"
-    advice = "Ask for a part that lies inside the video."
+    advice = "Ask for a part inside the video."

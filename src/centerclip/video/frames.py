@@ -6,23 +6,23 @@ from typing import Any
 
 import av
 import numpy as np
-import torch
 from av.video.frame import VideoFrame
 from av.video.reformatter import Interpolation, VideoReformatter
-from torch import Tensor
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
 
-from .container import Limits
+from .container import Source
 from .errors import TooLarge, UnreadableVideo
 
-WIDEST_PIXEL = 16  # a stranger pixel shape than 16:1 is a broken header, not a picture
+MAX_PIXEL_ASPECT = 16  # a stranger pixel shape than 16:1 or 1:16 is a broken header
 
 
 class Orientation:
-    """One of the eight ways to turn and mirror a picture, from the display matrix that a camera writes.
+    """One of the eight ways to turn and mirror a frame, from the display matrix that a camera writes.
 
     Attributes:
         transpose: rows become columns, before mirroring.
-        mirror_rows: the picture is upside down.
+        mirror_rows: the frame is upside down.
         mirror_columns: left and right are swapped.
     """
 
@@ -35,10 +35,14 @@ class Orientation:
 
     @property
     def degrees(self) -> int:
-        """Clockwise turn that shows the picture upright: 0, 90, 180 or 270."""
+        """Clockwise turn that shows the frame upright: 0, 90, 180 or 270."""
         if self.transpose:
             return 270 if self.mirror_rows else 90
         return 180 if self.mirror_rows else 0
+
+    def size(self, width: int, height: int) -> tuple[int, int]:
+        """Width and height after the turn, or before it: the two are each other's inverse."""
+        return (height, width) if self.transpose else (width, height)
 
     def apply(self, pixels: np.ndarray) -> np.ndarray:
         """Turn ``[H, W, 3]``."""
@@ -56,11 +60,16 @@ def frame_orientation(frame: VideoFrame) -> Orientation:
     return Orientation(None if matrix is None else bytes(matrix))
 
 
+def pixel_aspect_of(stream: VideoStream) -> Fraction | None:
+    """Width of a pixel over its height, from the container or else the codec; None when neither says."""
+    return stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio or None
+
+
 def shown_size(
     width: int, height: int, pixel_aspect: Fraction | None, short_side: int | None = None
 ) -> tuple[int, int]:
-    """Width and height, before turning, of a picture with square pixels and the wanted short side."""
-    if pixel_aspect and Fraction(1, WIDEST_PIXEL) <= pixel_aspect <= WIDEST_PIXEL:
+    """Width and height, before turning, of a frame with square pixels and the wanted short side."""
+    if pixel_aspect and Fraction(1, MAX_PIXEL_ASPECT) <= pixel_aspect <= MAX_PIXEL_ASPECT:
         shown = width * pixel_aspect
     else:
         shown = Fraction(width)
@@ -70,24 +79,26 @@ def shown_size(
     return max(1, round(shown * scale)), max(1, round(height * scale))
 
 
-class Album:
-    """Converts the chosen frames of one video into one tensor; the first one decides the size and the turn of all.
+def even_size(width: int, height: int, short_side: int | None) -> tuple[int, int]:
+    """Width and height of a copy: never larger, and even, because H.264 with halved chroma has no other."""
+    scale = 1.0 if short_side is None else min(1.0, short_side / min(width, height))
+    return max(2, 2 * round(width * scale / 2)), max(2, 2 * round(height * scale / 2))
+
+
+class FrameBuffer:
+    """Converts the chosen frames of one video into one array; the first one decides the size and the turn of all.
 
     Args:
-        path: the file, for errors.
+        source: the open file.
         count: frames that will be added.
-        pixel_aspect: width of a pixel over its height; None for square.
         short_side: short side of the result; None keeps the size at which the video is shown.
-        limits: bounds on the pixels of a frame and the memory of all.
     """
 
-    def __init__(
-        self, path: str, count: int, pixel_aspect: Fraction | None, short_side: int | None, limits: Limits
-    ) -> None:
-        self.path, self.count, self.limits = path, count, limits
-        self.pixel_aspect, self.short_side = pixel_aspect, short_side
-        self.rgb: Tensor | None = None  # [count, H, W, 3]
-        self.added: set[int] = set()
+    def __init__(self, source: Source, count: int, short_side: int | None) -> None:
+        self.path, self.limits, self.pixel_aspect = source.path, source.limits, pixel_aspect_of(source.stream)
+        self.count, self.short_side = count, short_side
+        self.rgb: NDArray[np.uint8] | None = None  # [count, H, W, 3]
+        self.filled: set[int] = set()
         self._orientation = Orientation(None)
         self._reformatter = VideoReformatter()
 
@@ -96,26 +107,27 @@ class Album:
         try:
             self._add(place, frame)
         except (av.FFmpegError, ValueError) as error:
-            raise UnreadableVideo(self.path, f"frames of the format {frame.format.name} cannot be shown") from error
+            message = f"frames of the pixel format {frame.format.name} cannot be converted"
+            raise UnreadableVideo(self.path, message) from error
 
     def _add(self, place: int, frame: VideoFrame) -> None:
         if self.rgb is None:
             self._orientation = frame_orientation(frame)
-            width, height = shown_size(frame.width, frame.height, self.pixel_aspect, self.short_side)
-            if self._orientation.transpose:
-                width, height = height, width
-            self.rgb = self._empty(width, height)
+            size = shown_size(frame.width, frame.height, self.pixel_aspect, self.short_side)
+            self.rgb = self._empty(*self._orientation.size(*size))
         height, width = self.rgb.shape[1:3]
-        if self._orientation.transpose:
-            width, height = height, width
         small = self._reformatter.reformat(
-            frame, width, height, "rgb24", interpolation=Interpolation.BICUBIC, threads=1
+            frame,
+            *self._orientation.size(width, height),
+            "rgb24",
+            interpolation=Interpolation.BICUBIC,
+            threads=1,
         )
-        # NumPy's copy, because torch would wake threads for it, which wait for those of the decoder
-        self.rgb.numpy()[place] = self._orientation.apply(small.to_ndarray())
-        self.added.add(place)
+        # NumPy's array, because torch would wake threads to copy, which wait for those of the decoder
+        self.rgb[place] = self._orientation.apply(small.to_ndarray())
+        self.filled.add(place)
 
-    def _empty(self, width: int, height: int) -> Tensor:
+    def _empty(self, width: int, height: int) -> NDArray[np.uint8]:
         if width * height > self.limits.pixels:
             raise TooLarge(self.path, f"{width} x {height} as shown, the limit is Limits(pixels={self.limits.pixels})")
         needed = self.count * width * height * 3
@@ -125,9 +137,4 @@ class Album:
                 f"{self.count} frames of {width} x {height} take {needed:,} bytes, the limit is "
                 f"Limits(memory={self.limits.memory}); short_side makes them smaller",
             )
-        return torch.empty(self.count, height, width, 3, dtype=torch.uint8)
-
-
-def pixel_aspect_of(stream: av.VideoStream) -> Fraction | None:
-    """Width of a pixel over its height, from the container or else the codec; None when neither says."""
-    return stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio or None
+        return np.empty((self.count, height, width, 3), np.uint8)

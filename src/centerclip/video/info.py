@@ -28,7 +28,7 @@ class VideoInfo:
         keyframes: places at which decoding can start.
         constant_rate: every frame is on the screen equally long, up to rounding.
         bytes: size of the file.
-        doubt: why seeking is not safe in this file, None when it is.
+        seek_problem: why seeking is not safe in this file; None when it is.
     """
 
     path: str
@@ -44,7 +44,7 @@ class VideoInfo:
     keyframes: int
     constant_rate: bool
     bytes: int
-    doubt: str | None
+    seek_problem: str | None
 
 
 def probe(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> VideoInfo:
@@ -58,13 +58,13 @@ def probe(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Vide
     with open_source(path, limits) as source:
         table = read_packet_table(source)
         timeline, context, aspect = table.timeline, source.stream.codec_context, pixel_aspect_of(source.stream)
-        width, height = shown_size(context.width, context.height, aspect)
+        width, height = orientation.size(*shown_size(context.width, context.height, aspect))
         return VideoInfo(
             path=fspath(path),
             container=source.container.format.name.split(",")[0],
             codec=context.codec.canonical_name,
-            width=height if orientation.transpose else width,
-            height=width if orientation.transpose else height,
+            width=width,
+            height=height,
             rotation=orientation.degrees,
             pixel_aspect=float(aspect or 1),
             duration=timeline.duration,
@@ -73,7 +73,7 @@ def probe(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Vide
             keyframes=len(table.keyframes),
             constant_rate=constant_rate(timeline.pts),
             bytes=source.container.size,
-            doubt=table.doubt,
+            seek_problem=table.seek_problem,
         )
 
 

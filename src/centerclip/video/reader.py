@@ -1,22 +1,25 @@
-"""Frames of a video file, chosen by time: a few at once, or many, window by window."""
+"""Frames of a video file, chosen by time: a few at once, or those of a long video window by window.
 
-import time
+Streaming is one pass over the file with never more than a window in memory.
+"""
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
 from os import PathLike, fspath
+from typing import Protocol, TypeVar
 
 import torch
 from av.video.frame import VideoFrame
 from torch import Tensor
 
 from .container import DEFAULT_LIMITS, Deadline, Limits, Source, open_source
-from .decode import Doubt, decode_all, seek_frames
+from .decode import SeekMismatch, decode_all, seek_frames
 from .errors import OutsideVideo, UnreadableVideo
-from .frames import Album, frame_orientation, pixel_aspect_of, shown_size
+from .frames import FrameBuffer, frame_orientation, pixel_aspect_of, shown_size
 from .sampling import bin_centres, random_in_bins
-from .timeline import PacketTable, Timeline, part, read_packet_table
+from .timeline import Timeline, part, read_packet_table
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Frames:
         times: float64 ``[T]``, when each frame appears, in seconds from the video's first frame.
         mask: bool ``[T]``, False where a frame only repeats the last one because the video has no more.
         duration: seconds of the whole video.
-        note: what was wrong with the file and was overcome; None for most files.
+        note: what is wrong with the file, although it could be read; None for most files.
     """
 
     rgb: Tensor
@@ -39,14 +42,35 @@ class Frames:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which frames of a timeline are wanted: ``frames`` may repeat, ``mask`` is False where one only fills up."""
+class Window:
+    """Frames that follow each other.
 
-    frames: list[int]
-    mask: list[bool]
+    Attributes:
+        number: place of the window in the video, from 0.
+        rgb: uint8 ``[T, H, W, 3]``, upright and with square pixels.
+    """
+
+    number: int
+    rgb: Tensor
 
 
-Chooser = Callable[[Timeline], Choice]
+@dataclass(frozen=True)
+class Streamed:
+    """A video whose windows were all delivered.
+
+    Attributes:
+        duration: seconds.
+        width: pixels of a shown frame.
+        height: pixels of a shown frame.
+        windows: how many were delivered.
+        note: what is wrong with the file, although it could be read; None for most files.
+    """
+
+    duration: float
+    width: int
+    height: int
+    windows: int
+    note: str | None
 
 
 def read_frames(
@@ -70,7 +94,7 @@ def read_frames(
         count: frames to read. A video with fewer gives each once, then repeats the last, masked.
         random: ``(seed, epoch, video)`` takes a random frame of each of ``count`` equal bins, the same one whenever
             the three are the same; None takes the middle of each bin.
-        short_side: scale the frames so that the short side has so many pixels; None keeps the size.
+        short_side: scale the frames so that their short side has this many pixels; None keeps the size.
         limits: bounds on what the file may cost.
         start: seconds at which to begin, from the video's first frame.
         end: seconds at which to end.
@@ -85,7 +109,7 @@ def read_frames(
         raise ValueError(f"count must be at least 1, not {count}")
     name = fspath(path)
 
-    def choose(timeline: Timeline) -> Choice:
+    def choose(timeline: Timeline) -> _Selection:
         begin, finish, first, past = part(timeline, start, end)
         available = past - first
         if available < 1:
@@ -97,11 +121,11 @@ def read_frames(
             slots = random_in_bins(available, count, seed=seed, epoch=epoch, video=video)
         mask = [place < available for place in range(count)]
         if available <= count:
-            return Choice([first + slot for slot in slots], mask)
+            return _Selection([first + slot for slot in slots], mask)
         slot_length = (finish - begin) / available
-        return Choice([timeline.shown_at(begin + (slot + Fraction(1, 2)) * slot_length) for slot in slots], mask)
+        return _Selection([timeline.shown_at(begin + (slot + Fraction(1, 2)) * slot_length) for slot in slots], mask)
 
-    return _read(name, choose, short_side, limits)
+    return _read_selection(name, choose, short_side, limits)
 
 
 def read_times(
@@ -117,7 +141,7 @@ def read_times(
         path: a video file.
         times: ``[T]`` seconds from the video's first frame, in any order. Before the start the first frame is given,
             from the end on the last one; both are masked.
-        short_side: scale the frames so that the short side has so many pixels; None keeps the size.
+        short_side: scale the frames so that their short side has this many pixels; None keeps the size.
         limits: bounds on what the file may cost.
 
     Returns:
@@ -130,99 +154,16 @@ def read_times(
     if not wanted:
         raise ValueError("times is empty: give at least one")
 
-    def choose(timeline: Timeline) -> Choice:
-        return Choice([timeline.shown_at(time) for time in wanted], [0 <= time < timeline.duration for time in wanted])
+    def choose(timeline: Timeline) -> _Selection:
+        frames = [timeline.shown_at(time) for time in wanted]
+        return _Selection(frames, [0 <= time < timeline.duration for time in wanted])
 
-    return _read(fspath(path), choose, short_side, limits)
-
-
-def _read(name: str, choose: Chooser, short_side: int | None, limits: Limits) -> Frames:
-    if short_side is not None and short_side < 1:
-        raise ValueError(f"short_side must be at least 1, not {short_side}")
-    deadline = Deadline(name, limits.seconds)
-    with open_source(name, limits, deadline) as source:
-        table = read_packet_table(source)
-        choice = choose(table.timeline)
-        unique = sorted(set(choice.frames))
-        album = Album(name, len(unique), pixel_aspect_of(source.stream), short_side, limits)
-        try:
-            seek_frames(source, table, unique, album.add)
-            return _frames(table.timeline, choice, unique, album)
-        except Doubt as doubt:
-            reason = str(doubt)
-    return _read_everything(name, choose, table, short_side, limits, deadline, reason)
-
-
-def _read_everything(
-    name: str,
-    choose: Chooser,
-    table: PacketTable,
-    short_side: int | None,
-    limits: Limits,
-    deadline: Deadline,
-    reason: str,
-) -> Frames:
-    """Decode the file from start to end; twice when the frames that come are not those the packets announce."""
-    timeline = table.timeline
-    for _ in range(2):
-        choice = choose(timeline)
-        unique = sorted(set(choice.frames))
-        with open_source(name, limits, deadline) as source:
-            album = Album(name, len(unique), pixel_aspect_of(source.stream), short_side, limits)
-            timeline, lost = decode_all(source, table, unique, album.add)
-        if choose(timeline) == choice and len(album.added) == len(unique):
-            note = f"read from start to end: {reason}" + (f"; packets that do not decode: {lost}" if lost else "")
-            return _frames(timeline, choice, unique, album, note)
-    raise UnreadableVideo(name, "decoding gives other frames each time")
-
-
-def _frames(timeline: Timeline, choice: Choice, unique: list[int], album: Album, note: str | None = None) -> Frames:
-    assert album.rgb is not None  # choices are never empty
-    places = {frame: place for place, frame in enumerate(unique)}
-    order = [places[frame] for frame in choice.frames]
-    rgb = album.rgb if order == list(range(len(unique))) else album.rgb[torch.tensor(order)]
-    times = torch.tensor([timeline.seconds(frame) for frame in choice.frames], dtype=torch.float64)
-    return Frames(rgb, times, torch.tensor(choice.mask), timeline.duration, note)
-
-
-@dataclass(frozen=True)
-class Window:
-    """Frames that follow each other.
-
-    Attributes:
-        number: place of the window in the video, from 0.
-        rgb: uint8 ``[T, H, W, 3]``, upright and with square pixels.
-    """
-
-    number: int
-    rgb: Tensor
-
-
-@dataclass(frozen=True)
-class Streamed:
-    """What a pass over a video found.
-
-    Attributes:
-        duration: seconds.
-        width: pixels of a shown frame.
-        height: pixels of a shown frame.
-        windows: how many were delivered.
-        note: what was wrong with the file and was overcome; None for most files.
-    """
-
-    duration: float
-    width: int
-    height: int
-    windows: int
-    note: str | None
-
-
-Plan = Callable[[float], Sequence[float]]
+    return _read_selection(fspath(path), choose, short_side, limits)
 
 
 def stream_windows(
     path: str | PathLike[str],
-    plan: Plan,
+    plan: Callable[[float], Sequence[float]],
     size: int,
     deliver: Callable[[Window], None],
     *,
@@ -231,7 +172,7 @@ def stream_windows(
 ) -> Streamed:
     """Read the frames on the screen at many times, ``size`` of them at a time.
 
-    When a file turns out to be damaged on the way, it is read again from its start as a player does, and windows come
+    When a file turns out to be damaged on the way, it is read again from its start, as a player does, and windows start
     again from number 0: the last one of each number counts.
 
     Args:
@@ -239,65 +180,122 @@ def stream_windows(
         plan: from the length of the video in seconds to the times of the frames: ascending, a multiple of ``size``.
         size: frames of a window.
         deliver: called with each window; may wait, which does not count as reading.
-        short_side: scale the frames so that the short side has so many pixels; None keeps the size.
+        short_side: scale the frames so that their short side has this many pixels; None keeps the size.
         limits: bounds on what the file may cost. ``seconds`` holds for a window, not for the whole video.
 
     Raises:
         VideoError: the type says why the file cannot be read.
     """
-    name = fspath(path)
-    deadline = _Renewed(name, limits.seconds)
+
+    def choose(timeline: Timeline) -> list[int]:
+        return [timeline.shown_at(time) for time in plan(timeline.duration)]
+
+    def collect(source: Source, frames: list[int]) -> _WindowWriter:
+        return _WindowWriter(source, frames, size, deliver, short_side)
+
+    return _read(fspath(path), choose, collect, limits)
+
+
+Chosen = TypeVar("Chosen")
+Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+class _Collector(Protocol[Result_co]):
+    """Takes the chosen frames of one attempt to read a file."""
+
+    unique: list[int]  # the numbers of the frames: ascending, without repeats
+
+    def keep(self, place: int, frame: VideoFrame) -> None: ...
+
+    @property
+    def complete(self) -> bool: ...
+
+    def result(self, timeline: Timeline, note: str | None) -> Result_co: ...
+
+
+def _read(
+    name: str,
+    choose: Callable[[Timeline], Chosen],
+    collect: Callable[[Source, Chosen], _Collector[Result]],
+    limits: Limits,
+) -> Result:
+    """Seek to the chosen frames; where what comes is not what the packets promise, decode from start to end."""
+    deadline = Deadline(name, limits.seconds)
     with open_source(name, limits, deadline) as source:
         table = read_packet_table(source)
         timeline = table.timeline
-        frames = _choose(timeline, plan)
-        writer = _Writer(source, size, deliver, short_side, frames)
+        collector = collect(source, choose(timeline))
         try:
-            seek_frames(source, table, writer.unique, writer.keep)
-            return writer.finished(timeline, None)
-        except Doubt as doubt:
-            reason = str(doubt)
+            seek_frames(source, table, collector.unique, collector.keep)
+            return collector.result(timeline, None)
+        except SeekMismatch as mismatch:
+            reason = str(mismatch)
     for _ in range(2):  # a second time when the frames that come are not those the packets announce
-        frames = _choose(timeline, plan)
+        chosen = choose(timeline)
         with open_source(name, limits, deadline) as source:
-            writer = _Writer(source, size, deliver, short_side, frames)
-            timeline, lost = decode_all(source, table, writer.unique, writer.keep)
-        if _choose(timeline, plan) == frames and writer.complete:
+            collector = collect(source, chosen)
+            timeline, lost = decode_all(source, table, collector.unique, collector.keep)
+        if choose(timeline) == chosen and collector.complete:
             note = f"read from start to end: {reason}" + (f"; packets that do not decode: {lost}" if lost else "")
-            return writer.finished(timeline, note)
+            return collector.result(timeline, note)
     raise UnreadableVideo(name, "decoding gives other frames each time")
 
 
-def _choose(timeline: Timeline, plan: Plan) -> list[int]:
-    return [timeline.shown_at(time) for time in plan(timeline.duration)]
+@dataclass(frozen=True)
+class _Selection:
+    """Which frames of a timeline are wanted: ``frames`` may repeat, ``mask`` is False where one only fills up."""
+
+    frames: list[int]
+    mask: list[bool]
 
 
-class _Renewed(Deadline):
-    """A deadline for every window."""
+def _read_selection(
+    name: str, choose: Callable[[Timeline], _Selection], short_side: int | None, limits: Limits
+) -> Frames:
+    if short_side is not None and short_side < 1:
+        raise ValueError(f"short_side must be at least 1, not {short_side}")
+    return _read(name, choose, lambda source, selection: _SelectionReader(source, selection, short_side), limits)
 
-    def renew(self) -> None:
-        self._end = time.monotonic() + self.seconds
+
+class _SelectionReader:
+    """Decodes each frame of a selection once, and repeats those that the selection repeats."""
+
+    def __init__(self, source: Source, selection: _Selection, short_side: int | None) -> None:
+        self.selection, self.unique = selection, sorted(set(selection.frames))
+        self.buffer = FrameBuffer(source, len(self.unique), short_side)
+
+    @property
+    def complete(self) -> bool:
+        return len(self.buffer.filled) == len(self.unique)
+
+    def keep(self, place: int, frame: VideoFrame) -> None:
+        self.buffer.add(place, frame)
+
+    def result(self, timeline: Timeline, note: str | None) -> Frames:
+        assert self.buffer.rgb is not None  # selections are never empty
+        rgb = torch.from_numpy(self.buffer.rgb)
+        places = {frame: place for place, frame in enumerate(self.unique)}
+        order = [places[frame] for frame in self.selection.frames]
+        if order != list(range(len(self.unique))):
+            rgb = rgb[torch.tensor(order)]
+        times = torch.tensor([timeline.seconds(frame) for frame in self.selection.frames], dtype=torch.float64)
+        return Frames(rgb, times, torch.tensor(self.selection.mask), timeline.duration, note)
 
 
-class _Writer:
-    """Puts frames, as they come, into the window they belong to."""
+class _WindowWriter:
+    """Puts frames, as they come, into the window they belong to, and delivers each window that is full."""
 
     def __init__(
-        self,
-        source: Source,
-        size: int,
-        deliver: Callable[[Window], None],
-        short_side: int | None,
-        frames: Sequence[int],
+        self, source: Source, frames: list[int], size: int, deliver: Callable[[Window], None], short_side: int | None
     ) -> None:
         self.source, self.size, self.deliver, self.short_side = source, size, deliver, short_side
         # A frame that is on the screen at several of the times has several positions.
         self.positions = [[place for place, _ in group] for _, group in groupby(enumerate(frames), lambda p: p[1])]
         self.unique = [frames[places[0]] for places in self.positions]
-        self.total = len(frames)
-        self.shown = (0, 0)
-        self.album = self._new_album()
-        self.written = 0
+        self.total, self.written = len(frames), 0
+        self.shown = (0, 0)  # width and height, known with the first frame
+        self.buffer = FrameBuffer(source, size, short_side)
 
     @property
     def complete(self) -> bool:
@@ -305,24 +303,19 @@ class _Writer:
 
     def keep(self, place: int, frame: VideoFrame) -> None:
         if self.shown == (0, 0):
-            width, height = shown_size(frame.width, frame.height, pixel_aspect_of(self.source.stream))
-            self.shown = (height, width) if frame_orientation(frame).transpose else (width, height)
+            size = shown_size(frame.width, frame.height, pixel_aspect_of(self.source.stream))
+            self.shown = frame_orientation(frame).size(*size)
         for position in self.positions[place]:
             if position != self.written:
                 raise UnreadableVideo(self.source.path, "frames came out of order")
-            self.album.add(position % self.size, frame)
+            self.buffer.add(position % self.size, frame)
             self.written += 1
             if self.written % self.size == 0:
-                assert self.album.rgb is not None
-                window = Window(position // self.size, self.album.rgb)
-                self.album = self._new_album()
+                assert self.buffer.rgb is not None
+                window = Window(position // self.size, torch.from_numpy(self.buffer.rgb))
+                self.buffer = FrameBuffer(self.source, self.size, self.short_side)
                 self.deliver(window)
-                assert isinstance(self.source.deadline, _Renewed)
-                self.source.deadline.renew()
+                self.source.deadline.renew()  # each window has the time of a call
 
-    def finished(self, timeline: Timeline, note: str | None) -> Streamed:
+    def result(self, timeline: Timeline, note: str | None) -> Streamed:
         return Streamed(timeline.duration, *self.shown, self.total // self.size, note)
-
-    def _new_album(self) -> Album:
-        source = self.source
-        return Album(source.path, self.size, pixel_aspect_of(source.stream), self.short_side, source.limits)

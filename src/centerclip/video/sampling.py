@@ -61,15 +61,15 @@ def _check(available: int, count: int) -> None:
 
 @dataclass(frozen=True)
 class Windows:
-    """How a video is cut.
+    """How a video is cut into windows for indexing.
 
-    A video is cut into as many windows of equal length as come nearest to one frame every ``every`` seconds; each is
-    ``frames`` frames, each in the middle of an equal share of the time. So a film gets thousands of frames and a clip
-    that is shorter than a window is stretched over one; nothing is left over, and no frame is used twice.
+    It is cut into as many windows of equal length as come nearest to one frame every ``every`` seconds; each is
+    ``frames`` frames, each in the middle of an equal share of the time. So a film gets thousands of frames, and a clip
+    shorter than a window is spread over one; nothing is left over, and no frame is used twice.
 
     Attributes:
-        frames: frames of a window, what the model takes.
-        segments: vectors that the model makes of a window.
+        frames: frames of a window, as many as the model takes.
+        segments: vectors that the model gives for a window.
         every: seconds from frame to frame, about.
     """
 
@@ -78,7 +78,7 @@ class Windows:
     every: float
 
     def count(self, duration: float) -> int:
-        """Windows of a video of so many seconds."""
+        """How many windows a video of ``duration`` seconds has."""
         return max(1, round(duration / (self.frames * self.every)))
 
     def times(self, duration: float) -> list[float]:

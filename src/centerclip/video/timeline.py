@@ -12,7 +12,7 @@ import av
 from .container import Source
 from .errors import EncryptedVideo, TooLarge, UnreadableVideo
 
-DISORDER = 16  # frames; timestamps that step back by more than a reordering can explain start a new recording
+MAX_REORDERING = 16  # frames; timestamps that step back by more than a reordering can explain start a new recording
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,19 @@ class Timeline:
 
 @dataclass(frozen=True)
 class PacketTable:
-    """What a pass over the packets of a file found.
+    """What the packets of a file say.
 
     Attributes:
         timeline: the frames that a decoder should give.
-        keyframes: ascending in file order and in time, unless there is a doubt.
+        keyframes: ascending in file order and in time, unless there is a ``seek_problem``.
         reordered: frames are stored in another order than shown, as they are when some refer to later ones.
-        doubt: why the table cannot be relied on, so that only a sequential read is sure; None when it can.
+        seek_problem: why the table cannot be relied on, so that only a sequential read is safe; None when it can.
     """
 
     timeline: Timeline
     keyframes: list[Keyframe]
     reordered: bool
-    doubt: str | None
+    seek_problem: str | None
 
     def keyframe_before(self, pts: int) -> Keyframe:
         """The last keyframe shown at or before a time: decoding from it gives every frame from there on.
@@ -119,27 +119,27 @@ def read_packet_table(source: Source) -> PacketTable:
         source.deadline.check()
         broken += 1
         if not packets:
-            raise UnreadableVideo(source.path, f"no part of the video can be read ({error.strerror})") from error
+            raise UnreadableVideo(source.path, f"no frame of it can be read ({error.strerror})") from error
     if not shown and not missing:
         raise UnreadableVideo(source.path, "the video track is empty")
 
     ascending = array("q", sorted(shown))
-    doubt = _doubtful_order(ascending, keyframes)
+    problem = _order_problem(ascending, keyframes)
     if missing:
-        doubt = f"{missing} of {packets} packets have no time"
+        problem = f"{missing} of {packets} packets have no timestamp"
     elif broken:
-        doubt = "the container reports damaged packets"
-    times = ascending if doubt is None else repaired([*shown, *[None] * missing], source)
-    return PacketTable(finished_timeline(times, last_duration, source), keyframes, ascending != shown, doubt)
+        problem = "the container reports damaged packets"
+    times = ascending if problem is None else repaired([*shown, *[None] * missing], source)
+    return PacketTable(finished_timeline(times, last_duration, source), keyframes, ascending != shown, problem)
 
 
-def _doubtful_order(ascending: Sequence[int], keyframes: list[Keyframe]) -> str | None:
+def _order_problem(ascending: Sequence[int], keyframes: list[Keyframe]) -> str | None:
     if not keyframes or keyframes[0].packet > 0:
         return "the video does not start with a keyframe"
     if any(after.pts <= before.pts for before, after in pairwise(keyframes)):
-        return "keyframes go back in time"
+        return "the timestamps of keyframes are out of order"
     if any(after == before for before, after in pairwise(ascending)):
-        return "frames share a time"
+        return "several frames have the same timestamp"
     return None
 
 
@@ -148,9 +148,8 @@ def finished_timeline(pts: Sequence[int], last_duration: int, source: Source) ->
 
     Containers are often wrong about the last frame's duration: it counts only when frames differ in length anyway.
     """
-    tick = source.stream.time_base or Fraction(1, 90_000)
     believed = last_duration > 0 and (len(pts) == 1 or not constant_rate(pts))
-    timeline = Timeline(pts, pts[-1] + (last_duration if believed else frame_ticks(pts, source)), tick)
+    timeline = Timeline(pts, pts[-1] + (last_duration if believed else frame_ticks(pts, source)), source.tick)
     limit = source.limits.duration
     if timeline.duration > limit:
         raise TooLarge(source.path, f"{timeline.duration:,.0f} seconds long, the limit is Limits(duration={limit:g})")
@@ -171,21 +170,21 @@ def frame_ticks(pts: Sequence[int | None], source: Source) -> int:
     if gaps:
         return gaps[len(gaps) // 2]
     rate = source.stream.average_rate or source.stream.guessed_rate or Fraction(25)
-    return max(1, round(1 / (rate * (source.stream.time_base or Fraction(1, 90_000)))))
+    return max(1, round(1 / (rate * source.tick)))
 
 
 def repaired(pts: Sequence[int | None], source: Source) -> list[int]:
     """Turn the times of frames in the order they came into strictly ascending ones.
 
     Decoders give frames in the order of showing, so when their times are shuffled the times are wrong, not the order.
-    A missing time follows the frame before; a recording that starts again from zero goes on where the last one ended.
+    A missing time follows the frame before; a recording that starts again from zero continues where the last one ended.
     """
     step = frame_ticks(pts, source)
     offset, known, latest = 0, [], None
     for time in pts:
         if time is None:
             continue
-        if latest is not None and time + offset < latest - DISORDER * step:
+        if latest is not None and time + offset < latest - MAX_REORDERING * step:
             offset = latest + step - time
         known.append(time + offset)
         latest = max(known[-1], latest) if latest is not None else known[-1]
@@ -200,7 +199,7 @@ def repaired(pts: Sequence[int | None], source: Source) -> list[int]:
 
 
 def part(timeline: Timeline, start: float | None, end: float | None) -> tuple[Fraction, Fraction, int, int]:
-    """Frames seen between two times: ``(start, end, first, past)``, seconds and frame numbers.
+    """Frames shown between two times: ``(start, end, first, past)``, seconds and frame numbers.
 
     ``past <= first`` when there are none.
     """
