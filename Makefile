@@ -11,6 +11,11 @@ demo: .venv/ready ## index the bundled clips and search them: no data, no networ
 test: .venv/ready browser font ## run all tests
 	$(BIN)/python -m pytest
 
+RUNS ?= 3
+test-load: .venv/ready browser font ## run all tests RUNS times beside a busy loop for each core: nothing may depend on a quiet machine
+	@for core in $$(seq $$(nproc)); do nice -n 0 sh -c "while :; do :; done" & loops="$$loops $$!"; done; trap "kill $$loops" EXIT; \
+	for run in $$(seq $(RUNS)); do echo "run $$run"; $(BIN)/python -m pytest -q || failed=1; done; exit $${failed:-0}
+
 # The tests of the web page need Chromium. Where the system has none and it may be installed, it is; else they fail and say so.
 browser:
 	@for name in $$CENTERCLIP_BROWSER chromium chromium-browser google-chrome google-chrome-stable chrome; do \
@@ -80,5 +85,5 @@ reports: .venv/ready ## every table and figure of the paper and beyond on MiniVT
 	$(BIN)/centerclip train minivtt/comparison --root data/minivtt-2000
 	$(BIN)/centerclip report training-free runs/minivtt-comparison/best --root data/minivtt-2000 -o docs/results
 
-.PHONY: help demo test browser font minivtt reports reference lint format bench clean
+.PHONY: help demo test test-load browser font minivtt reports reference lint format bench clean
 .DEFAULT_GOAL := help

@@ -1,0 +1,108 @@
+"""Threads decode, batches encode: what comes out does not depend on how long each file takes."""
+
+import threading
+
+import pytest
+import torch
+
+from centerclip.model.pipeline import Deliver, Window, decode_batches, encode_as_decoded, encode_in_order
+from centerclip.video import UnreadableVideo
+
+from . import tiny
+
+FRAMES = 4
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny.center_clip("B2-2,5", frames=FRAMES)
+
+
+def window(number: int) -> Window:
+    generator = torch.Generator().manual_seed(number)
+    return Window(torch.randint(0, 255, (FRAMES, tiny.SIDE, tiny.SIDE, 3), dtype=torch.uint8, generator=generator))
+
+
+def decode(item: int, deliver: Deliver) -> str:
+    if item % 5 == 3:
+        raise UnreadableVideo(f"{item}.mp4", "it is damaged")
+    deliver(0, window(item))
+    return f"info {item}"
+
+
+def vectors(model, item: int) -> torch.Tensor:
+    with model.inference():
+        return model.video_features(window(item).rgb[None])[0][0]
+
+
+@pytest.mark.parametrize("decoders", [1, 3])
+def test_results_come_in_order_and_a_bad_file_is_one_of_them(model, decoders):
+    results = list(encode_in_order(model, range(11), decode, batch_size=4, decoders=decoders))
+    assert [each.item for each in results] == list(range(11))
+    for each in results:
+        if each.item % 5 == 3:
+            assert isinstance(each.error, UnreadableVideo)
+            assert each.info is None
+        else:
+            assert (each.error, each.info) == (None, f"info {each.item}")
+            assert torch.allclose(each.segments, vectors(model, each.item), atol=1e-6)
+            assert each.mask.all()
+
+
+def test_batches_are_the_same_whichever_file_is_decoded_first():
+    """The first item of each batch ends only after the last one has."""
+    ended = {item: threading.Event() for item in range(8)}
+
+    def decode_backwards(item: int, deliver: Deliver) -> None:
+        if item % 4 == 0:
+            assert ended[item + 3].wait(60)
+        ended[item].set()
+
+    batches = decode_batches(range(8), decode_backwards, batch_size=4, decoders=2)
+    assert [[each.item for each in batch] for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_no_more_is_decoded_ahead_than_fits():
+    started: list[int] = []
+    batches = decode_batches(range(1000), lambda item, deliver: started.append(item), batch_size=2, decoders=3)
+    next(batches)
+    batches.close()
+    assert len(started) <= 2 + 3 + 4 + 3  # one batch taken, threads, two batches ahead, and what a thread has begun
+
+
+def test_windows_are_encoded_as_they_come_and_those_of_a_second_reading_count(model):
+    def decode_twice(item: int, deliver: Deliver) -> int:
+        for number in range(5):
+            deliver(number, window(100 + number))
+        for number in range(3):  # the file turned out to be damaged, and shorter
+            deliver(number, window(10 * item + number))
+        return 3
+
+    for each in encode_as_decoded(model, range(4), decode_twice, batch_size=2, decoders=2):
+        expected = torch.cat([vectors(model, 10 * each.item + number) for number in range(3)])
+        assert torch.allclose(each.segments, expected, atol=1e-6)
+
+
+def test_a_bug_is_raised_and_not_taken_for_a_bad_file(model):
+    def wrong(item: int, deliver: Deliver) -> None:
+        raise TypeError("a bug")
+
+    with pytest.raises(TypeError, match="a bug"):
+        list(encode_in_order(model, range(3), wrong, batch_size=2, decoders=2))
+
+
+def test_whoever_stops_early_leaves_no_threads_behind(model):
+    before = threading.active_count()
+    results = encode_as_decoded(model, range(10_000), decode, batch_size=2, decoders=3)
+    next(results)
+    results.close()
+    assert threading.active_count() == before
+
+
+def test_one_bad_video_of_several(model, tmp_path):
+    (tmp_path / "bad.mp4").write_text("no video")
+    good = window(1).rgb
+    results = list(model.iter_videos([good, tmp_path / "bad.mp4", good]))
+    assert [type(each).__name__ for each in results] == ["EncodedVideo", "NotAVideo", "EncodedVideo"]
+    with pytest.raises(type(results[1])):
+        model.encode_videos([good, tmp_path / "bad.mp4"])
