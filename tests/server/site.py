@@ -70,7 +70,7 @@ def save_picture(path: Path, number: int) -> Path:
 @contextmanager
 def serving(index: VideoIndex, settings: ServeSettings) -> Iterator[str]:
     """A server on a free port of this machine; yields its address."""
-    listening = bind("127.0.0.1", 0, others=False)
+    listening = bind("127.0.0.1", 0, try_next=False)
     server = make_server(index, settings)
     thread = threading.Thread(target=server.run, args=[[listening]], daemon=True)
     thread.start()

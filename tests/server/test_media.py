@@ -6,7 +6,6 @@ import shutil
 import time
 from pathlib import Path
 
-import av
 import httpx
 import numpy as np
 import pytest
@@ -16,11 +15,11 @@ from PIL import Image
 
 from centerclip import VideoIndex
 from centerclip.server.media import DiskCache
-from centerclip.video.cut import codec_of, convert
+from centerclip.video.cut import codec_of
 from tests.search.collection import picture
 from tests.server.site import SCENE, SCENES, Site, site
 from tests.server.test_search_api import problem
-from tests.video.clips import decoded, make_clip
+from tests.video.clips import decoded
 
 
 def path_of(index: VideoIndex, video_id: str) -> Path:
@@ -57,8 +56,7 @@ def test_a_range_is_that_part_of_the_file(
     if suffix:
         expected = content[-first:] if first else None
     elif last is not None and last < first:
-        expected = content  # no range at all: passed over
-        assert answer.status_code == 200
+        expected = None
     else:
         expected = content[first : None if last is None else last + 1] or None
     if expected is None:
@@ -82,7 +80,10 @@ def test_what_players_ask_beside(client: httpx.Client, index: VideoIndex, ids: d
     assert client.get(place, headers=part | {"if-range": etag}).status_code == 206
     assert client.get(place, headers=part | {"if-range": '"other"'}).status_code == 200
     several = client.get(place, headers={"range": "bytes=0-1,5-6"})
-    assert (several.status_code, len(several.content)) == (200, size)
+    assert several.status_code == 206
+    assert several.headers["content-type"].startswith("multipart/byteranges")
+    assert whole.content[0:2] in several.content
+    assert f"bytes 5-6/{size}".encode() in several.content
 
 
 def test_old_codecs_come_in_pieces_that_browsers_play(client: httpx.Client, ids: dict[str, str], tmp_path: Path):
@@ -99,30 +100,6 @@ def test_old_codecs_come_in_pieces_that_browsers_play(client: httpx.Client, ids:
     assert client.get(place, params={"as": "mp4"}, headers={"range": "bytes=0-9"}).status_code == 206
     assert problem(client.get(place, params={"as": "mp4", "piece": 2})) == "not-found"
     assert client.get(f"/api/videos/{ids['clip 2']}").json()["playable"] is True
-
-
-def test_pieces_keep_the_sound_and_turn_the_picture(tmp_path: Path):
-    source = tmp_path / "turned.mov"
-    with av.open(str(source), "w") as container:
-        video, sound = container.add_stream("mpeg4", rate=10), container.add_stream("pcm_s16le", rate=8000)
-        video.width, video.height, video.pix_fmt = 64, 48, "yuv420p"
-        video.set_display_matrix([0, 1 << 16, 0, -(1 << 16), 0, 0, 0, 0, 1 << 30])
-        for number in range(20):
-            container.mux(video.encode(av.VideoFrame.from_ndarray(picture(1), format="rgb24")))
-            tone = (9000 * np.sin(np.arange(800) * 0.3)).astype(np.int16)[None]
-            frame = av.AudioFrame.from_ndarray(tone, format="s16", layout="mono")
-            frame.sample_rate, frame.pts = 8000, 800 * number
-            container.mux(sound.encode(frame))
-        for stream in (video, sound):
-            container.mux(stream.encode(None))
-    convert(source, tmp_path / "out.mp4", 0.5, 1.0)
-    with av.open(str(tmp_path / "out.mp4")) as made:
-        kinds = {stream.type: stream.codec_context.name for stream in made.streams}
-        shape = (made.streams.video[0].width, made.streams.video[0].height)
-        heard = sum(frame.samples for frame in made.decode(audio=0))
-    assert kinds == {"video": "h264", "audio": "aac"}
-    assert shape == (48, 64)
-    assert 0.8 < heard / 48_000 < 1.3
 
 
 def test_files_that_changed_are_not_given_away(base: Path, tmp_path: Path):
@@ -199,9 +176,3 @@ def test_two_servers_on_one_index(base: Path, running: Site, index: VideoIndex, 
         assert there.get(place).content == here.get(place).content
         hits = [client.get("/api/search?q=a+dog").json()["hits"] for client in (here, there)]
         assert hits[0] == hits[1]
-
-
-def test_make_clip_of_a_playable_codec_is_told(tmp_path: Path):
-    assert codec_of(make_clip(tmp_path / "a.mp4")) == ("h264", True)
-    assert codec_of(make_clip(tmp_path / "b.webm", codec="libvpx")) == ("vp8", True)
-    assert codec_of(make_clip(tmp_path / "c.mkv")) == ("h264", False)

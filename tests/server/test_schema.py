@@ -53,7 +53,7 @@ def test_every_route_is_documented_with_an_example(client: httpx.Client):
             assert facts["description"]
             for parameter in facts.get("parameters", []):
                 assert parameter.get("description") or parameter["schema"].get("enum"), parameter["name"]
-    for name in ("Found", "Video", "ServerStatus", "ProblemAnswer", "SearchAnswer"):
+    for name in ("SearchHit", "Video", "ServerStatus", "ProblemDetails", "SearchResults"):
         parts = told["components"]["schemas"][name]["properties"]
         plain = {part: facts for part, facts in parts.items() if facts.get("type") in ("string", "integer", "number")}
         assert all(facts.get("examples") for facts in plain.values()), name

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from centerclip import VideoIndex
 from centerclip.cli import app
-from centerclip.server.run import PortTaken, bind
+from centerclip.errors import PortTaken
+from centerclip.server.run import bind
 
 SLOW = """
 import sys, time
@@ -92,8 +93,8 @@ def test_a_port_that_is_taken():
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(PortTaken, match=f"port {port} .* choose another with --port"):
-            bind("127.0.0.1", port, others=False)
-        with bind("127.0.0.1", port, others=True) as next_one:
+            bind("127.0.0.1", port, try_next=False)
+        with bind("127.0.0.1", port, try_next=True) as next_one:
             assert next_one.getsockname()[1] > port
 
 

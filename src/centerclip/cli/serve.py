@@ -11,8 +11,9 @@ import typer
 from .common import IndexFolder
 
 LOCAL = "127.0.0.1"
+ALL_ADDRESSES = ("0.0.0.0", "::")
 PORT = 8000
-SHORTEST_TOKEN = 8
+MIN_TOKEN_LENGTH = 8
 
 
 def serve(
@@ -30,8 +31,8 @@ def serve(
         str | None,
         typer.Option(
             envvar="CENTERCLIP_TOKEN",
-            help="What clients have to know.",
-            show_default="none on this machine; made up and printed with another --host",
+            help="Secret that clients have to send.",
+            show_default="none on this machine; generated and printed with another --host",
         ),
     ] = None,
     allow_folders: Annotated[
@@ -40,22 +41,24 @@ def serve(
             metavar="DIR",
             exists=True,
             file_okay=False,
-            help="Folders below this one can be added from the page.",
-            show_default="no folder can",
+            help="Allow folders below this one to be added from the page.",
+            show_default="no folders",
         ),
     ] = None,
     cache: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder for thumbnails.", show_default="the user's cache folder"),
+        typer.Option(
+            metavar="DIR", help="Folder for thumbnails and converted video.", show_default="the user's cache folder"
+        ),
     ] = None,
     open_page: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open the page in the browser, where there is one.")
+        bool, typer.Option("--open/--no-open", help="Open the page in the browser, if there is a desktop.")
     ] = True,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print what the server does.")] = False,
 ) -> None:
     """Open a page to search with: type a sentence, see the moments, play them. Ctrl-C stops."""
-    if token is not None and len(token) < SHORTEST_TOKEN:
-        raise typer.BadParameter(f"the token needs at least {SHORTEST_TOKEN} letters", param_hint="--token")
+    if token is not None and len(token) < MIN_TOKEN_LENGTH:
+        raise typer.BadParameter(f"the token needs at least {MIN_TOKEN_LENGTH} characters", param_hint="--token")
     from ..search import VideoIndex
     from ..server import ServeSettings
     from ..server.middleware import is_this_machine
@@ -65,13 +68,13 @@ def serve(
     if token is None and not is_this_machine(host):
         token = secrets.token_urlsafe(18)
     settings = ServeSettings(token=token, folders=allow_folders, cache=cache or cache_folder())
-    listening = bind(host, PORT if port is None else port, others=port is None)
+    listening = bind(host, PORT if port is None else port, try_next=port is None)
     address = _address(host, listening.getsockname()[1], token)
     typer.echo(f"CenterCLIP is at {address}")
-    if host in ("0.0.0.0", "::"):
+    if host in ALL_ADDRESSES:
         typer.echo(
-            "Other machines: put the name of this one in place of localhost. There is no encryption: use it "
-            "in a network that you trust, or behind a server that speaks HTTPS.",
+            "From other machines, use this machine's name instead of localhost. The connection is not encrypted: "
+            "use a network that you trust, or an HTTPS proxy.",
             err=True,
         )
     index = VideoIndex(folder)
@@ -88,13 +91,13 @@ def serve(
 
 
 def _address(host: str, port: int, token: str | None) -> str:
-    name = "localhost" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-    # After the hash, so that it is sent to nobody: the page takes it from there.
+    name = "localhost" if host in ALL_ADDRESSES else f"[{host}]" if ":" in host else host
+    # After the hash, so that the browser sends it to nobody: the page reads it from there.
     return f"http://{name}:{port}/" + (f"#token={token}" if token else "")
 
 
 def _has_desktop() -> bool:
-    """Whether a browser would open where the person sits."""
+    """Whether a browser would open in front of the person who runs this."""
     if os.environ.get("SSH_CONNECTION"):
         return False
     if sys.platform in ("darwin", "win32"):

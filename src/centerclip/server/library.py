@@ -1,4 +1,6 @@
-"""What the API shows of an index: ids and names instead of paths, and only files that are as they were indexed."""
+"""What the API shows of an index: ids and names instead of paths, and only files that are as they were indexed.
+
+Also the indexing that is started from the page."""
 
 import hashlib
 import logging
@@ -19,9 +21,10 @@ from ..search.folder import SETTINGS
 from ..search.store import File
 from .problems import Problem
 
-FRESH = 2.0  # seconds for which the list of videos is taken as it was
-QUERIES = 256  # queries by picture or clip that are remembered
+STATUS_CACHE_SECONDS = 2.0  # every open page asks for the status, and every path that is shown needs it
+SAVED_QUERIES = 256  # by image or clip; the oldest is dropped
 Value = TypeVar("Value")
+log = logging.getLogger("centerclip.server")
 
 
 @dataclass(frozen=True)
@@ -38,28 +41,28 @@ class Library:
     """An index as the web sees it. Safe to use from several threads.
 
     Args:
-        index: the index; it need not be there yet.
+        index: the index; it need not exist yet.
     """
 
     def __init__(self, index: VideoIndex) -> None:
         self.index = index
         self._lock = threading.Lock()
-        self._kept: dict[str, tuple[float, object]] = {}
+        self._cache: dict[str, tuple[float, object]] = {}  # name -> (when, value)
         self._queries: OrderedDict[str, Query] = OrderedDict()
 
-    def stamp(self) -> Hashable:
-        """Another value whenever the index may have another model."""
+    def model_version(self) -> Hashable:
+        """Changes whenever the index may have another model."""
         try:
             status = (self.index.folder / SETTINGS).stat()
         except OSError:
             return None
         return status.st_ino, status.st_mtime_ns
 
-    # ---- what is there ------------------------------------------------------------------------------------------
+    # ---- videos and folders -------------------------------------------------------------------------------------
 
     def status(self) -> Status | None:
         """What is in the index; None when there is none."""
-        return self._fresh("status", self._status)
+        return self._cached("status", self._status)
 
     def _status(self) -> Status | None:
         try:
@@ -67,35 +70,35 @@ class Library:
         except IndexNotFound:
             return None
 
-    def entries(self) -> list[VideoEntry]:
+    def videos(self) -> list[VideoEntry]:
         """All videos, by path."""
-        return self._fresh("entries", self.index.videos)
+        return self._cached("videos", self.index.videos)
 
     def folders(self) -> list[Folder]:
         """The folders that were indexed, and those below them that hold videos, by path."""
-        return self._fresh("folders", self._folders)
+        return self._cached("folders", self._folders)
 
     def _folders(self) -> list[Folder]:
         roots = self._roots()
         counts: Counter[Path] = Counter()
-        for entry in self.entries():
+        for entry in self.videos():
             for path in (entry.path, *entry.copies):
                 root = _root_of(path, roots)
                 for parent in path.parents if root is not None and root != path else ():
                     counts[parent] += 1
                     if parent == root:
                         break
-        return [Folder(folder_id(path), path, self.place(path), count) for path, count in sorted(counts.items())]
+        return [Folder(_folder_id(path), path, self.place(path), count) for path, count in sorted(counts.items())]
 
-    def folder(self, wanted: str) -> Path:
-        """The path of a folder's id."""
+    def folder(self, folder_id: str) -> Path:
+        """The path of a folder."""
         for folder in self.folders():
-            if folder.id == wanted:
+            if folder.id == folder_id:
                 return folder.path
-        raise Problem("unknown-folder", "/api/v1/folders has the list.")
+        raise Problem("unknown-folder", "GET /api/v1/folders lists them.")
 
     def place(self, path: Path) -> str:
-        """A path as it is shown: from the folder that was indexed on, always valid text."""
+        """A path as it is shown: from the indexed folder on, always valid text."""
         root = _root_of(path, self._roots())
         shown = path.name if root is None or root == path else str(Path(root.name, path.relative_to(root)))
         return valid_text(shown)
@@ -104,110 +107,79 @@ class Library:
         status = self.status()
         return status.roots if status else ()
 
-    def forget(self) -> None:
-        """Look anew: the index has changed."""
+    def clear_cache(self) -> None:
+        """The index has changed."""
         with self._lock:
-            self._kept.clear()
+            self._cache.clear()
 
-    def _fresh(self, name: str, find: Callable[[], Value]) -> Value:
+    def _cached(self, name: str, read: Callable[[], Value]) -> Value:
         with self._lock:
-            kept = self._kept.get(name)
-        if kept is not None and time.monotonic() - kept[0] < FRESH:
-            return kept[1]  # type: ignore[return-value]
-        value = find()
+            when, value = self._cache.get(name, (float("-inf"), None))
+        if time.monotonic() - when < STATUS_CACHE_SECONDS:
+            return value  # type: ignore[return-value]
+        fresh = read()
         with self._lock:
-            self._kept[name] = (time.monotonic(), value)
-        return value
+            self._cache[name] = (time.monotonic(), fresh)
+        return fresh
 
     # ---- files --------------------------------------------------------------------------------------------------
 
-    def open_file(self, video_id: str) -> tuple[FileIO, Path, int]:
-        """Open the file of a video, with its path and size, if it is the one that was indexed.
+    def open_file(self, video_id: str) -> tuple[FileIO, Path]:
+        """Open the file of a video, if it is the one that was indexed; also gives its path.
 
-        Size and time must be the same, so whatever a path leads to by now (another file, a link to somewhere else)
-        is not given away.
+        The size and time of the opened file must be the indexed ones, so whatever a path leads to by now (another file,
+        a link to somewhere else) is not given away.
         """
         changed = False
         for file in self.index.files(video_id):
             opened = _open_unchanged(file)
             if opened is not None:
-                return opened, Path(file.path), file.size
+                return opened, Path(file.path)
             changed = changed or os.path.lexists(file.path)
         if changed:
             raise Problem("file-changed", "Index its folder again, then search again.")
-        raise Problem("file-missing", "Is a disk missing? Put the file back, or index its folder again.")
+        raise Problem("file-missing", "Is a disk not mounted? Restore the file, or index its folder again.")
 
     def path_of(self, video_id: str) -> Path:
         """The path of a file of a video that is as it was indexed."""
-        file, path, _ = self.open_file(video_id)
+        file, path = self.open_file(video_id)
         file.close()
         return path
 
     # ---- queries ------------------------------------------------------------------------------------------------
 
-    def remember(self, query: Query) -> str:
+    def save_query(self, query: Query) -> str:
         """Keep a query by image or clip for a while, and give it a name."""
         name = hashlib.blake2b(query.vector.tobytes() + bytes([query.has_text]), digest_size=12).hexdigest()
         with self._lock:
             self._queries[name] = query
             self._queries.move_to_end(name)
-            while len(self._queries) > QUERIES:
+            while len(self._queries) > SAVED_QUERIES:
                 self._queries.popitem(last=False)
         return name
 
-    def recall(self, name: str) -> Query:
+    def saved_query(self, name: str) -> Query:
         """The query of a name."""
         with self._lock:
             query = self._queries.get(name)
         if query is None:
-            raise Problem("unknown-query", "Pictures and clips are remembered for a while only: give it again.")
+            raise Problem("unknown-query", "Images and clips are kept for a while only. Upload it again.")
         return query
 
 
-def folder_id(path: Path) -> str:
-    """A name for a folder that says nothing about it."""
-    return hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
-
-
-def valid_text(text: str) -> str:
-    """A file name as text: names may hold bytes that are none."""
-    return text.encode(errors="surrogateescape").decode(errors="replace")
-
-
-def _root_of(path: Path, roots: tuple[Path, ...]) -> Path | None:
-    holding = [root for root in roots if path.is_relative_to(root)]
-    return min(holding, key=lambda root: len(root.parts), default=None)
-
-
-def _open_unchanged(file: File) -> FileIO | None:
-    try:
-        # Without waiting: a pipe in the file's place would hold up the thread.
-        handle = os.open(file.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    except OSError:
-        return None
-    found = os.fstat(handle)
-    if stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (file.size, file.modified):
-        return os.fdopen(handle, "rb", buffering=0)
-    os.close(handle)
-    return None
-
-
-log = logging.getLogger("centerclip.server")
-
-
 @dataclass(frozen=True)
-class Run:
+class IndexingRun:
     """How far indexing is, or how the last run ended.
 
     Attributes:
         running: this server is indexing now.
         finished: files that are in the index.
-        total: files to do; None while that is not known.
-        video_seconds: length of what was encoded.
+        total: files to index; None while that is not known.
+        video_seconds: length of the video that was encoded.
         seconds: since the start.
         added: videos that the last run added.
         failed: files that it could not read.
-        error: why it could not be done.
+        error: why it failed.
     """
 
     running: bool = False
@@ -220,7 +192,7 @@ class Run:
     error: str | None = None
 
 
-class Indexing:
+class BackgroundIndexing:
     """Adds folders in the background, one run at a time.
 
     Args:
@@ -229,46 +201,46 @@ class Indexing:
     """
 
     def __init__(self, library: Library, allowed: Path | None) -> None:
-        self.library, self.run = library, Run()
+        self.library, self.run = library, IndexingRun()
         self.allowed = None if allowed is None else allowed.expanduser().resolve()
         self._lock = threading.Lock()
 
     def start(self, folder: str | None) -> None:
-        """Add a folder, or look again at all folders of the index."""
+        """Add a folder, or update all folders of the index."""
         if self.allowed is None:
             raise Problem("not-allowed", "Start the server with: centerclip serve --allow-folders DIR")
-        paths = [] if folder is None else [self._permitted(folder)]
+        paths = [] if folder is None else [self._resolve(folder, self.allowed)]
         status = self.library.status()
         with self._lock:
             if self.run.running or (status is not None and status.busy):
                 raise Problem("index-busy", "Wait until indexing has finished, then try again.")
-            self.run = Run(running=True)
-        # The index is whole whenever the process ends, so nothing has to wait for this thread.
-        threading.Thread(target=self._work, args=[paths], name="web-indexing", daemon=True).start()
+            self.run = IndexingRun(running=True)
+        # The index is consistent whenever the process ends, so nothing has to wait for this thread.
+        threading.Thread(target=self._work, args=[paths], name="server-indexing", daemon=True).start()
 
-    def _permitted(self, folder: str) -> Path:
-        assert self.allowed is not None
+    @staticmethod
+    def _resolve(folder: str, allowed: Path) -> Path:
         try:
-            wanted = (self.allowed / Path(folder).expanduser()).resolve()
-            there = wanted.is_relative_to(self.allowed) and wanted.is_dir()
+            path = (allowed / Path(folder).expanduser()).resolve()
+            usable = path.is_relative_to(allowed) and path.is_dir()
         except (OSError, ValueError, RuntimeError):
-            there = False
-        if not there:  # the same words for both, so that nobody learns what else is on the machine
-            raise Problem("not-allowed", f"There is no such folder in {valid_text(str(self.allowed))}.")
-        return wanted
+            usable = False
+        if not usable:  # the same message for both, so that nobody learns what else is on the machine
+            raise Problem("not-allowed", f"There is no such folder in {valid_text(str(allowed))}.")
+        return path
 
     def _work(self, paths: list[Path]) -> None:
         began = time.monotonic()
         try:
-            report: IndexReport = self.library.index.add(*paths, on_progress=self._note)
+            report: IndexReport = self.library.index.add(*paths, on_progress=self._report)
         except CenterClipError as error:
             log.error("%s", error)
             self.run = replace(self.run, running=False, error=str(error))
         except Exception:
             log.exception("indexing failed")
-            self.run = replace(self.run, running=False, error="indexing failed; the server's output says why")
+            self.run = replace(self.run, running=False, error="indexing failed; see the server's output")
         else:
-            self.run = Run(
+            self.run = IndexingRun(
                 finished=report.added + report.recognised,
                 total=report.added + report.recognised,
                 video_seconds=report.video_seconds,
@@ -276,8 +248,36 @@ class Indexing:
                 added=report.added,
                 failed=len(report.failed),
             )
-        self.library.forget()
+        self.library.clear_cache()
 
-    def _note(self, progress: Progress) -> None:
-        self.run = Run(True, progress.finished, progress.total, progress.video_seconds, progress.seconds)
-        self.library.forget()
+    def _report(self, progress: Progress) -> None:
+        self.run = IndexingRun(True, progress.finished, progress.total, progress.video_seconds, progress.seconds)
+        self.library.clear_cache()
+
+
+def valid_text(text: str) -> str:
+    """A file name as valid Unicode: names may hold any bytes."""
+    return text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _folder_id(path: Path) -> str:
+    """An id that does not reveal the path."""
+    return hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
+
+
+def _root_of(path: Path, roots: tuple[Path, ...]) -> Path | None:
+    parents = [root for root in roots if path.is_relative_to(root)]
+    return min(parents, key=lambda root: len(root.parts), default=None)
+
+
+def _open_unchanged(file: File) -> FileIO | None:
+    try:
+        # Without waiting: a pipe in the file's place would block the thread.
+        handle = os.open(file.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except OSError:
+        return None
+    status = os.fstat(handle)
+    if stat.S_ISREG(status.st_mode) and (status.st_size, status.st_mtime_ns) == (file.size, file.modified):
+        return os.fdopen(handle, "rb", buffering=0)
+    os.close(handle)
+    return None

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from ..errors import CenterClipError
@@ -14,41 +15,50 @@ from ..search import DamagedIndex, IndexBusy, IndexNotFound, OtherSettings, Sear
 from ..video.errors import MissingFile, VideoError
 
 MEDIA_TYPE = "application/problem+json"
-log = logging.getLogger("centerclip.server")
 # kind -> (status, title). The kind is the last part of `type`, for programs; the title is the same for all of a kind.
 KINDS = {
-    "bad-query": (422, "The query cannot be used"),
-    "bad-request": (400, "The request cannot be read"),
-    "token-needed": (401, "A token is needed"),
+    "bad-query": (422, "Invalid query"),
+    "bad-request": (400, "Invalid request"),
+    "token-needed": (401, "A token is required"),
     "not-allowed": (403, "Not allowed"),
-    "not-found": (404, "There is nothing here"),
-    "unknown-video": (404, "The index has no such video"),
-    "unknown-folder": (404, "The index has no such folder"),
-    "unknown-query": (404, "The server does not remember this query"),
-    "wrong-method": (405, "This cannot be done here"),
+    "not-found": (404, "Not found"),
+    "unknown-video": (404, "No such video in the index"),
+    "unknown-folder": (404, "No such folder in the index"),
+    "unknown-query": (404, "The query has expired"),
+    "wrong-method": (405, "Method not allowed"),
     "too-slow": (408, "The upload took too long"),
-    "index-busy": (409, "The index is being written"),
+    "index-busy": (409, "The index is being updated"),
     "file-changed": (409, "The file has changed since it was indexed"),
-    "file-missing": (410, "The file is gone"),
+    "file-missing": (410, "The file is missing"),
     "too-large": (413, "The upload is too large"),
-    "wrong-type": (415, "Neither a picture nor a clip"),
-    "bad-range": (416, "There is no such part of the file"),
+    "wrong-type": (415, "Not an image or a video"),
+    "bad-range": (416, "The file has no such range"),
     "unreadable-video": (422, "The video cannot be read"),
-    "too-many-requests": (429, "Too many requests at the same time"),
-    "failed": (500, "Something went wrong in the server"),
+    "too-many-requests": (429, "Too many requests at once"),
+    "failed": (500, "Internal server error"),
     "index-unusable": (500, "The index cannot be used"),
-    "busy": (503, "The server has too much to do"),
+    "busy": (503, "The server is busy"),
     "no-index": (503, "There is no index yet"),
 }
+log = logging.getLogger("centerclip.server")
+
+
+class ProblemDetails(BaseModel):
+    """What went wrong (RFC 9457)."""
+
+    type: str = Field(examples=["urn:centerclip:problem:unknown-video"])
+    title: str = Field(examples=["No such video in the index"])
+    status: int = Field(examples=[404])
+    detail: str = Field(examples=["It may have been removed. Search again."])
 
 
 class Problem(HTTPException):
-    """An answer that says what went wrong.
+    """A response that says what went wrong.
 
     Args:
         kind: one of ``KINDS``.
         detail: what happened in this case, and what to do; nothing that a stranger must not know.
-        headers: further headers of the answer.
+        headers: further headers of the response.
         more: further members of the JSON object.
     """
 
@@ -58,7 +68,7 @@ class Problem(HTTPException):
         super().__init__(status, detail, headers)
 
     def response(self) -> JSONResponse:
-        """The answer."""
+        """The HTTP response."""
         content = {
             "type": f"urn:centerclip:problem:{self.kind}",
             "title": self.title,
@@ -71,35 +81,30 @@ class Problem(HTTPException):
 
 
 def problem_of(error: CenterClipError) -> Problem:
-    """What to tell a client about an error; paths of this machine stay here."""
+    """What to tell a client about an error; paths of this machine are left out."""
     if isinstance(error, IndexNotFound):
         return Problem("no-index", "Make one on the server's machine with: centerclip index FOLDER")
     if isinstance(error, UnknownVideo):
-        return Problem("unknown-video", "It may have been removed since. Search again.")
+        return Problem("unknown-video", "It may have been removed. Search again.")
     if isinstance(error, IndexBusy):
         return Problem("index-busy", "Wait until the other process has finished, then try again.")
     if isinstance(error, MissingFile):
-        return Problem("file-missing", "Put it back, or index its folder again.")
+        return Problem("file-missing", "Restore the file, or index its folder again.")
     if isinstance(error, VideoError):
         return Problem("unreadable-video", f"{error.detail}. {error.advice}", reason=error.reason)
     if isinstance(error, SearchError) and not isinstance(error, DamagedIndex | OtherSettings):
         return Problem("bad-query", str(error))
     log.error("%s", error)
-    return Problem("index-unusable", "The server's output says why.")
+    return Problem("index-unusable", "See the server's output.")
 
 
-def _methods(app: FastAPI, path: str) -> list[str]:
-    """The methods that a path takes, as the OpenAPI document lists them."""
-    return [
-        method.upper()
-        for template, methods in app.openapi()["paths"].items()
-        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path)
-        for method in methods
-    ]
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route that may answer with these statuses, for the OpenAPI document."""
+    return {status: {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}} for status in statuses}
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of an app a problem+json answer."""
+    """Make every error of an app a problem+json response."""
 
     @app.exception_handler(StarletteHTTPException)
     async def http_error(request: Request, error: StarletteHTTPException) -> JSONResponse:
@@ -113,10 +118,20 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
-        wrong = [{"where": ".".join(map(str, item["loc"])), "what": item["msg"]} for item in error.errors()]
-        first = f"{wrong[0]['where']}: {wrong[0]['what']}" if wrong else "The request does not fit the API."
-        return Problem("bad-query", first, errors=wrong).response()
+        errors = [{"where": ".".join(map(str, item["loc"])), "what": item["msg"]} for item in error.errors()]
+        first = f"{errors[0]['where']}: {errors[0]['what']}" if errors else "The request does not match the API."
+        return Problem("bad-query", first, errors=errors).response()
 
     @app.exception_handler(CenterClipError)
-    async def own_error(request: Request, error: CenterClipError) -> JSONResponse:
+    async def centerclip_error(request: Request, error: CenterClipError) -> JSONResponse:
         return problem_of(error).response()
+
+
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """The methods that a path takes, as the OpenAPI document lists them."""
+    return [
+        method.upper()
+        for template, methods in app.openapi()["paths"].items()
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path)
+        for method in methods
+    ]

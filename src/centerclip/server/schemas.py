@@ -1,4 +1,4 @@
-"""What the API answers, as the OpenAPI document describes it."""
+"""The responses of the API as the OpenAPI document describes them, and how they are made from the index's results."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,68 +8,70 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..search import Hit, Results, VideoEntry
 from .library import Library, valid_text
 
-ID = "3f2a9c0d4b5e6f708192a3b4c5d6e7f8"
+PREFIX = "/api/v1"
+EXAMPLE_ID = "3f2a9c0d4b5e6f708192a3b4c5d6e7f8"
 VideoId = Annotated[
-    str, Field(description="Hash of the file's content: the same when it is moved or renamed.", examples=[ID])
+    str, Field(description="Hash of the file's content: the same when it is moved or renamed.", examples=[EXAMPLE_ID])
 ]
 Seconds = Annotated[float, Field(ge=0, description="Seconds from the start of the video.", examples=[12.5])]
 Score = Annotated[
-    float, Field(description="Cosine with the query: comparable within one answer only.", examples=[0.312])
+    float, Field(description="Cosine similarity with the query: comparable within one search only.", examples=[0.312])
 ]
 
 
-class Answer(BaseModel):
-    """Common to all answers."""
+class ResponseModel(BaseModel):
+    """Common to all responses."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class Span(Answer):
-    """A part of a video and how well it answers the query."""
+class Span(ResponseModel):
+    """A part of a video and how well it matches the query."""
 
     start: Seconds
     end: Seconds
     score: Score
 
 
-class Found(Answer):
-    """A video that answers a query, with its best moment; or, with ``moments``, one moment."""
+class SearchHit(ResponseModel):
+    """A video that matches a query, with its best moment; or, with ``moments``, one moment."""
 
     video_id: VideoId
     title: str = Field(description="The file's name without its extension.", examples=["IMG_0412"])
-    place: str = Field(
-        description="Where the file is, from the indexed folder on.", examples=["Videos/2023/IMG_0412.mp4"]
-    )
+    place: str = Field(description="The file's path from the indexed folder on.", examples=["Videos/2023/IMG_0412.mp4"])
     start: Seconds
     end: Seconds
     score: Score
     duration: float = Field(description="Of the whole video, seconds.", examples=[93.4])
     moments: list[Span] = Field(description="Up to five, best first; the first is start to end.")
-    copies: list[str] = Field(description="Further files with the same content.", examples=[[]])
-    duplicates: list[str] = Field(description="Other videos that show the same and were left out.", examples=[[]])
+    copies: list[str] = Field(description="Other files with the same content.", examples=[[]])
+    duplicates: list[str] = Field(description="Near-duplicate videos that were left out.", examples=[[]])
     thumbnail: str = Field(
-        description="A frame from the middle of the moment.", examples=[f"/api/v1/videos/{ID}/frames/14.0.jpg"]
+        description="A frame from the middle of the moment.",
+        examples=[f"{PREFIX}/videos/{EXAMPLE_ID}/frames/14.0.jpg"],
     )
-    stream: str = Field(description="The file itself.", examples=[f"/api/v1/videos/{ID}/stream"])
+    stream: str = Field(description="The file itself.", examples=[f"{PREFIX}/videos/{EXAMPLE_ID}/stream"])
 
 
-class SearchAnswer(Answer):
+class SearchResults(ResponseModel):
     """Hits, best first."""
 
     convincing: bool = Field(
-        description="False when a sentence about something else finds as much here: nothing convincing was found."
+        description="False when unrelated queries match as well: probably no video shows what was searched for."
     )
-    confidence: float = Field(ge=0, le=1, description="Share of unrelated sentences that find less.", examples=[0.94])
-    seconds: float = Field(description="What the search took, without encoding the query.", examples=[0.012])
+    confidence: float = Field(
+        ge=0, le=1, description="Share of unrelated queries that match less well.", examples=[0.94]
+    )
+    seconds: float = Field(description="How long the search took, without encoding the query.", examples=[0.012])
     query: str | None = Field(
         None,
-        description="Name of a query by picture or clip, remembered for a while: give it as `query` to search again.",
+        description="Name of a query by image or clip, valid for a while: pass it as `query` to search again.",
         examples=["9b1c5ab7d6e0f1a2b3c4d5e6"],
     )
-    hits: list[Found]
+    hits: list[SearchHit]
 
 
-class Video(Answer):
+class Video(ResponseModel):
     """A video of the index."""
 
     video_id: VideoId
@@ -79,18 +81,18 @@ class Video(Answer):
     duration: float = Field(description="Seconds.", examples=[93.4])
     width: int = Field(examples=[1920])
     height: int = Field(examples=[1080])
-    modified: float = Field(description="When the file was changed, seconds since 1970.", examples=[1_714_000_000.0])
+    modified: float = Field(description="When the file was modified, seconds since 1970.", examples=[1_714_000_000.0])
     added: float = Field(description="When it was indexed, seconds since 1970.", examples=[1_715_000_000.0])
-    segments: int = Field(description="Vectors of it in the index.", examples=[32])
-    note: str = Field(description="What was wrong with the file and was overcome.", examples=[""])
-    thumbnail: str = Field(examples=[f"/api/v1/videos/{ID}/frames/46.7.jpg"])
-    stream: str = Field(examples=[f"/api/v1/videos/{ID}/stream"])
+    segments: int = Field(description="Its vectors in the index.", examples=[32])
+    note: str = Field(description="A problem with the file that did not prevent indexing.", examples=[""])
+    thumbnail: str = Field(examples=[f"{PREFIX}/videos/{EXAMPLE_ID}/frames/46.7.jpg"])
+    stream: str = Field(examples=[f"{PREFIX}/videos/{EXAMPLE_ID}/stream"])
 
 
-class VideoList(Answer):
-    """A page of the videos."""
+class VideoList(ResponseModel):
+    """A page of the list of videos."""
 
-    total: int = Field(description="Videos that pass the filters.", examples=[412])
+    total: int = Field(description="Videos that match the filters.", examples=[412])
     offset: int = Field(examples=[0])
     videos: list[Video]
 
@@ -101,15 +103,15 @@ class VideoDetail(Video):
     file: str = Field(
         description='"there", "missing", "changed" (since it was indexed) or "unreadable".', examples=["there"]
     )
-    codec: str | None = Field(description="Of the pictures.", examples=["h264"])
+    codec: str | None = Field(description="The video codec.", examples=["h264"])
     playable: bool = Field(
-        description="Browsers play the file as it is. Else ask for it in pieces: `stream?as=mp4&piece=0`."
+        description="Browsers play the file as it is. If not, request it in pieces: `stream?as=mp4&piece=0`."
     )
     piece_seconds: float = Field(description="Length of a converted piece.", examples=[30.0])
-    spans: list[Span] = Field(description="All segments in the order of time; without a query scores are 0.")
+    spans: list[Span] = Field(description="All segments in order of time; scores are 0 without a query.")
 
 
-class FolderEntry(Answer):
+class FolderEntry(ResponseModel):
     """A folder with videos in it or below."""
 
     id: str = Field(description="For the filter `folder`.", examples=["a1b2c3d4e5f60718"])
@@ -117,7 +119,7 @@ class FolderEntry(Answer):
     videos: int = Field(description="Files in it and below.", examples=[120])
 
 
-class FolderList(Answer):
+class FolderList(ResponseModel):
     """The folders of the index."""
 
     folders: list[FolderEntry]
@@ -130,46 +132,46 @@ class NewFolder(BaseModel):
         None,
         max_length=4096,
         description="On the server's machine, below the folder that the server was started with. "
-        "Without it all folders of the index are looked at again.",
+        "Without it, all folders of the index are updated.",
         examples=["2024/Summer"],
     )
 
 
-class IndexingState(Answer):
+class IndexingState(ResponseModel):
     """How far indexing is."""
 
-    running: bool = Field(description="Some process writes to the index now.")
-    here: bool = Field(description="This server does; only then the figures are known.")
+    running: bool = Field(description="Some process is writing to the index.")
+    here: bool = Field(description="This server is; only then are the figures known.")
     finished: int = Field(examples=[40])
     total: int | None = Field(examples=[412])
-    video_seconds: float = Field(description="Length of what was encoded.", examples=[1800.0])
+    video_seconds: float = Field(description="Length of the video that was encoded.", examples=[1800.0])
     seconds: float = Field(description="Since the start of the run.", examples=[95.0])
     added: int | None = Field(description="By the last run.", examples=[None])
     failed: int | None = Field(description="Files that the last run could not read.", examples=[None])
-    error: str | None = Field(description="Why the last run ended early.", examples=[None])
+    error: str | None = Field(description="Why the last run stopped early.", examples=[None])
 
 
-class Unreadable(Answer):
+class Unreadable(ResponseModel):
     """A file that could not be indexed."""
 
     place: str = Field(examples=["Videos/broken.mp4"])
     reason: str = Field(examples=["truncated: 40% of the file is missing at its end"])
 
 
-class Limits(Answer):
-    """What an upload may be."""
+class Limits(ResponseModel):
+    """Limits of an upload."""
 
     bytes: int = Field(examples=[67_108_864])
     pixels: int = Field(examples=[64_000_000])
     clip_seconds: float = Field(examples=[120.0])
 
 
-class ServerStatus(Answer):
-    """What is in the index, and what the server does."""
+class ServerStatus(ResponseModel):
+    """What is in the index, and what the server is doing."""
 
     version: str = Field(examples=["0.1.0"])
     index: bool = Field(description="False when there is no index yet.")
-    ready: bool = Field(description="The model is open; the first searches are slower before.")
+    ready: bool = Field(description="The model is open; searches are slower until then.")
     model: str | None = Field(examples=["openai/clip-vit-base-patch32"])
     clustering: str | None = Field(examples=["B6-4,49"])
     videos: int = Field(examples=[412])
@@ -183,53 +185,31 @@ class ServerStatus(Answer):
     limits: Limits
 
 
-class Health(Answer):
-    """The server answers."""
+class Health(ResponseModel):
+    """The server is up."""
 
     status: str = Field(examples=["ok"])
 
 
 class Token(BaseModel):
-    """What the server printed when it started."""
+    """The token that the server printed when it started."""
 
     token: str = Field(max_length=1024, examples=["s3cr3t-from-the-terminal"])
 
 
-class ProblemAnswer(BaseModel):
-    """What went wrong (RFC 9457)."""
-
-    type: str = Field(examples=["urn:centerclip:problem:unknown-video"])
-    title: str = Field(examples=["The index has no such video"])
-    status: int = Field(examples=[404])
-    detail: str = Field(examples=["It may have been removed since. Search again."])
-
-
-PREFIX = "/api/v1"
-
-
-def search_answer(library: Library, results: Results, query: str | None = None) -> SearchAnswer:
-    """Results of a search."""
-    return SearchAnswer(
+def search_results(library: Library, results: Results, query: str | None = None) -> SearchResults:
+    """Results of a search; ``query`` is the name of the query if it can be repeated."""
+    return SearchResults(
         convincing=results.convincing,
         confidence=round(results.confidence, 4),
         seconds=round(results.seconds, 5),
         query=query,
-        hits=[_found(library, hit) for hit in results],
+        hits=[_search_hit(library, hit) for hit in results],
     )
 
 
-def frame_url(video_id: str, time: float) -> str:
-    """Where a frame of a video is."""
-    return f"{PREFIX}/videos/{video_id}/frames/{max(0.0, time):.1f}.jpg"
-
-
-def stream_url(video_id: str) -> str:
-    """Where the file of a video is."""
-    return f"{PREFIX}/videos/{video_id}/stream"
-
-
 def video_fields(library: Library, entry: VideoEntry) -> dict[str, object]:
-    """The fields of a video of the index."""
+    """The fields of a :class:`Video`."""
     return {
         "video_id": entry.video_id,
         "title": valid_text(entry.title),
@@ -242,14 +222,9 @@ def video_fields(library: Library, entry: VideoEntry) -> dict[str, object]:
         "added": entry.added,
         "segments": entry.segments,
         "note": entry.note,
-        "thumbnail": frame_url(entry.video_id, entry.duration / 2),
-        "stream": stream_url(entry.video_id),
+        "thumbnail": _frame_url(entry.video_id, entry.duration / 2),
+        "stream": _stream_url(entry.video_id),
     }
-
-
-def video_answer(library: Library, entry: VideoEntry) -> Video:
-    """A video of the index."""
-    return Video.model_validate(video_fields(library, entry))
 
 
 def span(start: float, end: float, score: float) -> Span:
@@ -257,8 +232,8 @@ def span(start: float, end: float, score: float) -> Span:
     return Span(start=round(max(0.0, start), 3), end=round(end, 3), score=round(score, 5))
 
 
-def _found(library: Library, hit: Hit) -> Found:
-    return Found(
+def _search_hit(library: Library, hit: Hit) -> SearchHit:
+    return SearchHit(
         video_id=hit.video_id,
         title=valid_text(hit.title),
         place=library.place(hit.path),
@@ -269,10 +244,18 @@ def _found(library: Library, hit: Hit) -> Found:
         moments=[span(moment.start, moment.end, moment.score) for moment in hit.moments],
         copies=_places(library, hit.copies),
         duplicates=_places(library, hit.duplicates),
-        thumbnail=frame_url(hit.video_id, (hit.start + hit.end) / 2),
-        stream=stream_url(hit.video_id),
+        thumbnail=_frame_url(hit.video_id, (hit.start + hit.end) / 2),
+        stream=_stream_url(hit.video_id),
     )
 
 
 def _places(library: Library, paths: tuple[Path, ...]) -> list[str]:
     return [library.place(path) for path in paths]
+
+
+def _frame_url(video_id: str, time: float) -> str:
+    return f"{PREFIX}/videos/{video_id}/frames/{max(0.0, time):.1f}.jpg"
+
+
+def _stream_url(video_id: str) -> str:
+    return f"{PREFIX}/videos/{video_id}/stream"

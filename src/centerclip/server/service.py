@@ -1,22 +1,24 @@
-"""What all requests share: the index, the threads, the caches, the counters."""
+"""What all requests share: the index, the worker threads, the caches, the metrics."""
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 from typing import Annotated
 
 from fastapi import Depends, Request
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from ..errors import CenterClipError
 from ..search import VideoIndex
-from .library import Indexing, Library
+from .library import BackgroundIndexing, Library
 from .media import DiskCache, Pieces, Thumbnails
-from .metrics import Metrics
 from .settings import ServeSettings
-from .workers import Lane, SentenceEncoder
+from .workers import MAX_BATCH, SentenceEncoder, WorkerPool
 
-AGAIN = 30.0  # seconds until a model that could not be opened is tried again
+MODEL_RETRY_SECONDS = 30.0  # after a model could not be opened
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # of the request times, seconds
 log = logging.getLogger("centerclip.server")
 
 
@@ -24,62 +26,111 @@ class Service:
     """The parts of a server.
 
     Args:
-        index: what is served; it need not be there yet.
+        index: the index to serve; it need not exist yet.
         settings: what the server may do.
     """
 
     def __init__(self, index: VideoIndex, settings: ServeSettings) -> None:
         self.settings = settings
         self.library = Library(index)
-        self.metrics = Metrics()
-        self.sentences = SentenceEncoder(index.encode_texts, self.library.stamp, self.metrics)
-        self.sentences.largest = 1  # until the model is open: one sentence can do without it
+        self.indexing = BackgroundIndexing(self.library, settings.folders)
         self.thumbnails = Thumbnails(DiskCache(settings.cache / "frames", settings.thumbnail_bytes))
         self.pieces = Pieces(DiskCache(settings.cache / "pieces", settings.piece_bytes))
+        self.metrics = Metrics(self)
+        self.ready = False  # whether the model is open
+        self.sentences = SentenceEncoder(index.encode_texts, self.library.model_version, self.metrics.count_batch)
+        self.sentences.max_batch = 1  # until the model is open: the text encoder takes one sentence without it
         self._next_try = 0.0
-        self.indexing = Indexing(self.library, settings.folders)
         # Each kind of work has its own threads: none can hold up another.
-        self.search_lane = Lane("search", threads=2, waiting=256)
-        self.look_lane = Lane("look", threads=2, waiting=128)
-        self.frame_lane = Lane("frames", threads=2, waiting=128)
-        self.upload_lane = Lane("uploads", threads=1, waiting=8)
-        self.piece_lane = Lane("pieces", threads=1, waiting=4)
-        self.file_lane = Lane("files", threads=4, waiting=512)
-
-    @property
-    def ready(self) -> bool:
-        """Whether the model is open."""
-        return self.sentences.largest > 1
+        self.search_pool = WorkerPool("search", threads=2, max_waiting=256)
+        self.info_pool = WorkerPool("info", threads=2, max_waiting=128)
+        self.frame_pool = WorkerPool("frames", threads=2, max_waiting=128)
+        self.upload_pool = WorkerPool("uploads", threads=1, max_waiting=8)
+        self.piece_pool = WorkerPool("pieces", threads=1, max_waiting=4)
 
     def warm_up(self) -> None:
-        """Open the model in the background: the first search shall not wait for it. Tried again after a while."""
+        """Open the model in the background, so that the first search need not wait for it."""
         if self.ready or time.monotonic() < self._next_try:
             return
-        self._next_try = time.monotonic() + AGAIN
-        threading.Thread(target=self._open_model, name="web-warm-up", daemon=True).start()
+        self._next_try = time.monotonic() + MODEL_RETRY_SECONDS
+        threading.Thread(target=self._open_model, name="server-warm-up", daemon=True).start()
 
     def _open_model(self) -> None:
-        from .workers import LARGEST
-
         try:
             self.library.index.encode_texts(["a dog", "a cat"])
         except CenterClipError as error:
-            log.info("not ready yet: %s", error)  # there is no index yet, or requests will say what is wrong
+            log.info("not ready yet: %s", error)  # no index yet; otherwise each request reports the error
         except Exception:
             log.exception("the model could not be opened")
         else:
-            self.sentences.largest = LARGEST
+            self.sentences.max_batch, self.ready = MAX_BATCH, True
 
     async def close(self) -> None:
-        """Finish what runs."""
-        lanes = [self.search_lane, self.look_lane, self.frame_lane, self.upload_lane, self.piece_lane, self.file_lane]
-        closing = [self.sentences.close, *(lane.close for lane in lanes)]
-        await asyncio.gather(*(asyncio.to_thread(close) for close in closing))
+        """Wait for the work that is running."""
+        pools = [self.search_pool, self.info_pool, self.frame_pool, self.upload_pool, self.piece_pool]
+        close = [self.sentences.close, *(pool.close for pool in pools)]
+        await asyncio.gather(*map(asyncio.to_thread, close))
 
 
-def _service(request: Request) -> Service:
+class Metrics:
+    """What the server has done since it started, for Prometheus.
+
+    The registry is its own, so that several apps can live in one process.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "centerclip_requests_total", "Requests answered.", ["method", "route", "status"], registry=registry
+        )
+        self.seconds = Histogram(
+            "centerclip_request_seconds",
+            "Time until the last byte of the response.",
+            ["route"],
+            buckets=BUCKETS,
+            registry=registry,
+        )
+        self.in_flight = Gauge("centerclip_requests_in_flight", "Requests being answered.", registry=registry)
+        self.sentences = Counter("centerclip_sentences_total", "Sentences encoded.", registry=registry)
+        self.batches = Counter("centerclip_sentence_batches_total", "Batches of sentences encoded.", registry=registry)
+        started, library = time.time(), service.library
+        frames, pieces = service.thumbnails.cache, service.pieces.cache
+        for name, description, value in (
+            ("uptime_seconds", "Seconds since the start.", lambda: time.time() - started),
+            ("index_videos", "Videos in the index.", lambda: getattr(library.status(), "videos", 0)),
+            ("index_segments", "Segments in the index.", lambda: getattr(library.status(), "segments", 0)),
+            ("model_ready", "Whether the model is open.", lambda: service.ready),
+            ("thumbnail_hits", "Thumbnails from the cache.", lambda: frames.hits),
+            ("thumbnail_misses", "Thumbnails made.", lambda: frames.misses),
+            ("piece_hits", "Converted pieces from the cache.", lambda: pieces.hits),
+            ("piece_misses", "Pieces converted.", lambda: pieces.misses),
+            ("peak_memory_bytes", "Peak memory of the process.", _peak_memory),
+        ):
+            Gauge(f"centerclip_{name}", description, registry=registry).set_function(value)
+
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request. ``route`` is the name of the route, not the path: there is no series for every video."""
+        self.requests.labels(method, route, status).inc()
+        self.seconds.labels(route).observe(seconds)
+
+    def count_batch(self, size: int) -> None:
+        """Count sentences that were encoded together."""
+        self.batches.inc()
+        self.sentences.inc(size)
+
+
+def _peak_memory() -> int:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+async def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 
 
-Shared = Annotated[Service, Depends(_service)]
+ServiceDep = Annotated[Service, Depends(_service)]

@@ -1,23 +1,17 @@
 """What a server may do, and how much of the machine it may take."""
 
-import os
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from platformdirs import user_cache_path
 
 MEGABYTE = 2**20
 GIGABYTE = 2**30
 
 
 def cache_folder() -> Path:
-    """Where thumbnails are kept: the user's cache folder."""
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "centerclip"
+    """The user's cache folder, where thumbnails and converted video are kept by default."""
+    return user_cache_path("centerclip", appauthor=False, opinion=False)
 
 
 @dataclass(frozen=True)
@@ -25,20 +19,20 @@ class ServeSettings:
     """Settings of a server; the defaults are for one person on this machine.
 
     Attributes:
-        token: what a client has to know; None lets in everyone who reaches the port.
-        hosts: names by which the server may be called when there is no token, beside this machine's own. A page
-            elsewhere on the web could otherwise have its name point to this machine, and read along.
+        token: the secret that clients have to send; None lets in everyone who reaches the port.
+        hosts: host names that are accepted without a token, beside this machine's own. Any other name is refused:
+            a page on the web could make its own name resolve to this machine and read the answers (DNS rebinding).
         folders: folders below this one can be added from the page; None: no folder can.
-        cache: folder for thumbnails and converted pieces of video.
-        thumbnail_bytes: most bytes of thumbnails in the cache.
-        piece_bytes: most bytes of converted video in the cache.
-        upload_bytes: largest picture or clip that is taken for a search.
-        upload_pixels: largest picture, and frame of a clip.
-        upload_seconds: longest clip.
-        body_seconds: how long an upload may be on its way.
-        stall_seconds: how long a client may take nothing of what it asked for.
-        connections: most connections at the same time.
-        requests_per_client: most requests of one address at the same time.
+        cache: folder for thumbnails and converted video.
+        thumbnail_bytes: size limit of the thumbnail cache.
+        piece_bytes: size limit of the cache of converted video.
+        upload_bytes: size limit of an image or clip to search with.
+        upload_pixels: pixel limit of such an image, and of a frame of such a clip.
+        upload_seconds: length limit of such a clip.
+        body_seconds: how long a client may take to send a request's body.
+        stall_seconds: how long a client may stop reading a response before it is cut off.
+        connections: how many connections may be open at once.
+        requests_per_client: how many requests of one address may run at once.
     """
 
     token: str | None = None

@@ -1,11 +1,12 @@
-"""Work that takes time, away from the event loop, and sentences of all clients encoded together.
+"""Slow work, away from the event loop, and sentences of all clients encoded together.
 
-Each kind of work has its own few threads behind a queue with an end. So a film that takes long to decode holds up no
-search, and a client that asks for more than can be done is told so instead of filling the memory."""
+Each kind of work has its own few threads behind a bounded queue. So a film that takes long to decode holds up no
+search, and a client that asks for more than can be done gets an error instead of filling the memory.
+"""
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -13,118 +14,122 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from ..search.store import Floats
-from .metrics import Metrics
 from .problems import Problem
 
+MAX_BATCH = 32  # sentences
+MAX_WAITING = 512  # sentences
+CACHED_SENTENCES = 1024  # a page asks several times about the same one
 Result = TypeVar("Result")
-Given = ParamSpec("Given")
+Arguments = ParamSpec("Arguments")
 
 
-class Lane:
+class WorkerPool:
     """A few threads for one kind of work.
 
     Args:
-        name: of the kind.
-        threads: how many pieces of work at the same time.
-        waiting: how many may wait; further ones are refused.
+        name: of the kind of work.
+        threads: how many jobs run at once.
+        max_waiting: how many jobs may wait; further ones are refused.
     """
 
-    def __init__(self, name: str, threads: int, waiting: int) -> None:
-        self.name, self.most = name, threads + waiting
-        self.under_way = 0  # touched by the event loop alone
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"web-{name}")
+    def __init__(self, name: str, threads: int, max_waiting: int) -> None:
+        self.max_jobs = threads + max_waiting
+        self._jobs = 0  # running and waiting; touched by the event loop alone
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"server-{name}")
 
-    async def run(self, work: Callable[Given, Result], *given: Given.args, **named: Given.kwargs) -> Result:
-        """Do the work on one of the threads; raises a ``busy`` problem when too much waits."""
-        if self.under_way >= self.most:
-            raise Problem("busy", "Try again in a moment.", headers={"retry-after": "2"})
+    async def run(self, work: Callable[Arguments, Result], *args: Arguments.args, **named: Arguments.kwargs) -> Result:
+        """Do the work on one of the threads; raises a ``busy`` problem when too many jobs wait."""
+        if self._jobs >= self.max_jobs:
+            raise _busy()
         loop = asyncio.get_running_loop()
-        self.under_way += 1
-        future = self._pool.submit(partial(work, *given, **named))
-        # Counted until it is done, even when the client has gone and nobody waits for it.
-        future.add_done_callback(partial(self._tell, loop))
+        self._jobs += 1
+        future = self._threads.submit(partial(work, *args, **named))
+        # Counted until it is done, even when the client has disconnected and nobody awaits it.
+        future.add_done_callback(partial(self._report_done, loop))
         return await asyncio.wrap_future(future)
 
-    def _tell(self, loop: asyncio.AbstractEventLoop, future: "Future[Any]") -> None:
+    def _report_done(self, loop: asyncio.AbstractEventLoop, future: "Future[Any]") -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(self._done)
+            loop.call_soon_threadsafe(self._count_done)
 
-    def _done(self) -> None:
-        self.under_way -= 1
+    def _count_done(self) -> None:
+        self._jobs -= 1
 
     def close(self) -> None:
-        """Take nothing more; what waits is dropped, what runs is waited for."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-LARGEST = 32  # sentences of a batch
-WAITING = 512  # sentences that may wait
-REMEMBERED = 1024  # vectors of sentences that were asked for lately: a page asks several times about one
+        """Drop the jobs that wait, and wait for those that run."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
 
 
 class SentenceEncoder:
-    """Turns sentences into vectors ``[D]``, for many requests at once.
+    """Encodes sentences to vectors ``[D]``, for many requests at once.
 
-    Nobody waits for a batch to fill: whoever comes first starts, and those who come meanwhile go together.
+    Nothing waits for a batch to fill: the first sentence starts at once, and those that arrive while it is encoded make
+    the next batch.
 
     Args:
         encode: sentences to vectors ``[B, D]``.
-        model: names the model in use: vectors are remembered as long as it stays the same.
-        metrics: counts the batches.
+        model_version: changes with the model; vectors are cached as long as it stays the same.
+        on_batch: called with the size of every batch.
     """
 
-    def __init__(self, encode: Callable[[list[str]], Floats], model: Callable[[], Hashable], metrics: Metrics) -> None:
-        self._encode, self._model, self._metrics = encode, model, metrics
-        self._lane = Lane("sentences", threads=1, waiting=1)
+    def __init__(
+        self,
+        encode: Callable[[list[str]], Floats],
+        model_version: Callable[[], Hashable],
+        on_batch: Callable[[int], None],
+    ) -> None:
+        self._encode, self._model_version, self._on_batch = encode, model_version, on_batch
+        self._pool = WorkerPool("sentences", threads=1, max_waiting=1)
         self._waiting: dict[str, list[asyncio.Future[Floats]]] = {}
         self._worker: asyncio.Task[None] | None = None
-        self._known: OrderedDict[tuple[Hashable, str], Floats] = OrderedDict()
-        self.largest = LARGEST
+        self._cache: OrderedDict[tuple[Hashable, str], Floats] = OrderedDict()
+        self.max_batch = MAX_BATCH
 
     async def vector(self, sentence: str) -> Floats:
         """The vector ``[D]`` of a sentence."""
-        key = (self._model(), sentence)
-        if key in self._known:
-            self._known.move_to_end(key)
-            return self._known[key]
-        if len(self._waiting) >= WAITING:
-            raise Problem("busy", "Try again in a moment.", headers={"retry-after": "2"})
+        key = (self._model_version(), sentence)
+        if key in self._cache:
+            self._cache.move_to_end(key)
+            return self._cache[key]
+        if len(self._waiting) >= MAX_WAITING:
+            raise _busy()
         future: asyncio.Future[Floats] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(sentence, []).append(future)
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
         vector = await future
-        self._known[key] = vector
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        self._cache[key] = vector
+        while len(self._cache) > CACHED_SENTENCES:
+            self._cache.popitem(last=False)
         return vector
 
     async def _work(self) -> None:
         while self._waiting:
-            sentences = list(self._waiting)[: self.largest]
-            await self._answer({sentence: self._waiting.pop(sentence) for sentence in sentences})
+            sentences = list(self._waiting)[: self.max_batch]
+            await self._encode_batch({sentence: self._waiting.pop(sentence) for sentence in sentences})
 
-    async def _answer(self, asked: dict[str, list[asyncio.Future[Floats]]]) -> None:
+    async def _encode_batch(self, batch: dict[str, list[asyncio.Future[Floats]]]) -> None:
         try:
-            vectors = await self._lane.run(self._encode, list(asked))
+            vectors = await self._pool.run(self._encode, list(batch))
         except Exception as error:
-            if len(asked) > 1:  # one of them may be at fault: the others shall not suffer
-                for sentence, futures in asked.items():
-                    await self._answer({sentence: futures})
+            if len(batch) > 1:  # one of them may be at fault: the others shall not fail with it
+                for sentence, futures in batch.items():
+                    await self._encode_batch({sentence: futures})
                 return
-            for future in _open(asked):
-                future.set_exception(error)
+            for future in next(iter(batch.values())):
+                if not future.done():
+                    future.set_exception(error)
             return
-        self._metrics.batch(len(asked))
-        for futures, vector in zip(asked.values(), vectors, strict=True):
+        self._on_batch(len(batch))
+        for futures, vector in zip(batch.values(), vectors, strict=True):
             for future in futures:
-                if not future.done():  # the client may have gone
+                if not future.done():  # the client may have disconnected
                     future.set_result(np.ascontiguousarray(vector))
 
     def close(self) -> None:
         """Stop the thread."""
-        self._lane.close()
+        self._pool.close()
 
 
-def _open(asked: dict[str, list[asyncio.Future[Floats]]]) -> Iterator[asyncio.Future[Floats]]:
-    return (future for futures in asked.values() for future in futures if not future.done())
+def _busy() -> Problem:
+    return Problem("busy", "Try again in a moment.", headers={"retry-after": "2"})
