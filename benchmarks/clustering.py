@@ -22,7 +22,7 @@ from rich.table import Table
 from torch import Tensor
 
 from centerclip.cluster import kkz, kmedoids, sign_flip, similarity_graph, spectral
-from centerclip.cluster.spectral import _laplacian
+from centerclip.cluster.spectral import laplacian
 
 WIDTH = 768
 SIZES = {  # name: segments, frames of a segment, patches of a frame, K
@@ -71,10 +71,10 @@ def plain_kkz(tokens: Tensor, distances: Tensor, k: int) -> Tensor:
 
 def svd_spectral(tokens: Tensor, k: int, neighbours: int) -> Tensor:
     """Spectral clustering as the paper describes it: a full SVD in float32, the sign flip, then k-medoids++."""
-    laplacian = _laplacian(similarity_graph(tokens, neighbours=neighbours)).float()
-    left, values, right = torch.linalg.svd(laplacian)
+    matrix = laplacian(similarity_graph(tokens, neighbours=neighbours)).float()
+    left, values, right = torch.linalg.svd(matrix)
     left, values, right = left[..., -k:], values[..., -k:], right[..., -k:, :].mT
-    rows = torch.nn.functional.normalize(sign_flip(laplacian, left, values, right), dim=2)
+    rows = torch.nn.functional.normalize(sign_flip(matrix, left, values, right), dim=2)
     return plain_kmedoids(rows, k)
 
 
@@ -157,54 +157,54 @@ def eigen_table(console: Console, rounds: int) -> None:
     cells: dict[str, list[str]] = {}
     for segments, frames, patches, k in SIZES.values():
         graph = similarity_graph(video_tokens(segments, frames, patches), neighbours=5 * frames)
-        laplacian = _laplacian(graph)
+        matrix = laplacian(graph)
         forms: dict[str, Callable[[], object]] = {
-            "full SVD": partial(torch.linalg.svd, laplacian),
-            "full eigh (used)": partial(torch.linalg.eigh, laplacian),
-            "LAPACK evr, K of N": partial(part_of_spectrum, laplacian, k, "evr"),
-            "LAPACK evx, K of N": partial(part_of_spectrum, laplacian, k, "evx"),
-            "Chebyshev-filtered subspace": partial(chebyshev_subspace, laplacian, k),
+            "full SVD": partial(torch.linalg.svd, matrix),
+            "full eigh (used)": partial(torch.linalg.eigh, matrix),
+            "LAPACK evr, K of N": partial(part_of_spectrum, matrix, k, "evr"),
+            "LAPACK evx, K of N": partial(part_of_spectrum, matrix, k, "evx"),
+            "Chebyshev-filtered subspace": partial(chebyshev_subspace, matrix, k),
         }
         seconds = race(forms, max(2, rounds // 2))
         for name in forms:
             error = ""
             if name.startswith("Chebyshev"):
-                error = f", error {subspace_error(laplacian, k):.0e}"
+                error = f", error {subspace_error(matrix, k):.0e}"
             cells.setdefault(name, []).append(f"{1000 * seconds[name]:.1f} ms{error}")
     for name, texts in cells.items():
         table.add_row(name, *texts)
     console.print(table)
 
 
-def part_of_spectrum(laplacian: Tensor, k: int, driver: str) -> object:
+def part_of_spectrum(matrix: Tensor, k: int, driver: str) -> object:
     """The K smallest eigenvectors by LAPACK's drivers for a part of the spectrum."""
-    matrices = laplacian.numpy()
+    matrices = matrix.numpy()
     return [scipy.linalg.eigh(m, subset_by_index=[0, k - 1], driver=driver, check_finite=False) for m in matrices]
 
 
-def chebyshev_subspace(laplacian: Tensor, k: int, extra: float = 0.5, degree: int = 24) -> Tensor:
+def chebyshev_subspace(matrix: Tensor, k: int, extra: float = 0.5, degree: int = 24) -> Tensor:
     """The K smallest eigenvectors by one pass of a Chebyshev filter over ``(1 + extra) K`` vectors."""
-    count = laplacian.shape[1]
+    count = matrix.shape[1]
     block = min(count, int(k * (1 + extra)))
-    values = torch.linalg.eigvalsh(laplacian[:1])  # the cut is guessed from the first segment's spectrum
+    values = torch.linalg.eigvalsh(matrix[:1])  # the cut is guessed from the first segment's spectrum
     low, high = values[0, block - 1].item(), 2.0
     centre, half = (low + high) / 2, (high - low) / 2
-    shifted = (laplacian - centre * torch.eye(count, dtype=laplacian.dtype)) / half
+    shifted = (matrix - centre * torch.eye(count, dtype=matrix.dtype)) / half
     generator = torch.Generator().manual_seed(0)
-    before = torch.randn(len(laplacian), count, block, dtype=laplacian.dtype, generator=generator)
+    before = torch.randn(len(matrix), count, block, dtype=matrix.dtype, generator=generator)
     now = shifted @ before
     for _ in range(degree - 1):
         before, now = now, torch.baddbmm(before, shifted, now, beta=-1, alpha=2)
     basis, _ = torch.linalg.qr(now)
-    _, small = torch.linalg.eigh(basis.mT @ laplacian @ basis)
+    _, small = torch.linalg.eigh(basis.mT @ matrix @ basis)
     return basis @ small[..., :k]
 
 
-def subspace_error(laplacian: Tensor, k: int) -> float:
+def subspace_error(matrix: Tensor, k: int) -> float:
     """How far the projector of the Chebyshev form is from the exact one."""
-    exact = torch.linalg.eigh(laplacian).eigenvectors[..., :k]
-    found = chebyshev_subspace(laplacian, k)
-    return (exact @ exact.mT - found @ found.mT).abs().max().item()
+    exact = torch.linalg.eigh(matrix).eigenvectors[..., :k]
+    filtered = chebyshev_subspace(matrix, k)
+    return (exact @ exact.mT - filtered @ filtered.mT).abs().max().item()
 
 
 def main() -> None:

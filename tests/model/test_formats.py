@@ -92,7 +92,7 @@ def test_a_pickle_with_code_inside_is_refused(tmp_path):
 
     path = tmp_path / "evil.pt"
     torch.save({"state_dict": Evil()}, path)
-    with pytest.raises(ModelError, match="cannot be read as a file of weights"):
+    with pytest.raises(ModelError, match="cannot be read as a checkpoint"):
         open_backbone(path)
 
 
@@ -150,6 +150,14 @@ def test_folders_round_trip(tmp_path, kind, setting):
     assert torch.equal(again.encode_text(SENTENCES), model.encode_text(SENTENCES))
     assert len(model.encode_video(video).segments) == model.segments
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_settings_of_folders_that_say_words_are_read(tmp_path):
+    tiny.center_clip(max_tokens=16).save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "centerclip.json").read_text())
+    settings["words"] = settings.pop("max_tokens")  # as older versions wrote it
+    (tmp_path / "centerclip.json").write_text(json.dumps(settings))
+    assert CenterCLIP.from_pretrained(tmp_path, device="cpu").max_tokens == 16
 
 
 def test_a_saved_file_is_a_standard_folder_with_the_whole_vocabulary(tmp_path, original, expected):
@@ -219,7 +227,7 @@ def test_damaged_weights(tmp_path):
         open_backbone(tmp_path)
     path = tmp_path / "weights.pt"
     path.write_bytes(b"not weights either")
-    with pytest.raises(ModelError, match="cannot be read as a file of weights"):
+    with pytest.raises(ModelError, match="cannot be read as a checkpoint"):
         open_backbone(path)
 
 
@@ -232,12 +240,12 @@ def test_files_that_hold_something_else(tmp_path, original):
     with pytest.raises(WrongWeights, match="holds no weights"):
         open_backbone(path)
     torch.save({"fc.weight": torch.zeros(3)}, path)
-    with pytest.raises(NotADualEncoder, match="no CLIP with a vision transformer"):
+    with pytest.raises(NotADualEncoder, match="is not a CLIP; a CLIP with a vision transformer is needed"):
         open_backbone(path)
     weights = tiny.openai_weights(original)
     del weights["transformer.resblocks.1.ln_1.bias"]
     torch.save(weights, path)
-    with pytest.raises(WrongWeights, match=r"lacks 1 weights.*text_model.encoder.layers.1.layer_norm1.bias"):
+    with pytest.raises(WrongWeights, match=r"lacks weights.*: text_model.encoder.layers.1.layer_norm1.bias"):
         open_backbone(path)
     weights = tiny.openai_weights(original)
     weights["visual.ln_post.bias"] = torch.zeros(5)

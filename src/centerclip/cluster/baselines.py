@@ -1,10 +1,19 @@
-"""The paper's baselines: pooling, sparse sampling, shifts, random tokens, the most attended tokens."""
+"""What clustering is compared with: the paper's baselines, and two beyond it.
+
+The paper's are pooling (the mean over a segment's frames at each position), sparse sampling (tokens at fixed places)
+and two shifts (some channels come from the frame before or after). Beyond it: random tokens, which any way of choosing
+has to beat, and the tokens that get most attention.
+"""
 
 import torch
 from torch import Tensor
 
 from ..errors import ClusterError
 from .distances import check_tokens
+from .setting import divisors
+
+SHIFT_PARTS = 8  # an eighth of the channels comes from the next frame, an eighth from the one before
+EVALUATION_SEED = 42  # of the random tokens that every evaluation keeps
 
 
 def pooling(hidden: Tensor, *, frames: int, segments: int) -> Tensor:
@@ -20,17 +29,6 @@ def pooling(hidden: Tensor, *, frames: int, segments: int) -> Tensor:
     """
     check_frames(hidden, frames, segments)
     return hidden.unflatten(0, (-1, frames // segments)).mean(dim=1)
-
-
-def check_frames(hidden: Tensor, frames: int, segments: int = 1) -> None:
-    """Raise ClusterError unless ``hidden`` holds whole videos of ``frames`` that ``segments`` divide."""
-    if hidden.dim() != 3:
-        raise ClusterError(f"hidden states must be [videos * frames, tokens, width], got {list(hidden.shape)}")
-    if frames < 1 or len(hidden) % frames:
-        raise ClusterError(f"{len(hidden)} sequences are not a whole number of videos of {frames} frames")
-    if segments < 1 or frames % segments:
-        valid = ", ".join(str(s) for s in range(1, frames + 1) if frames % s == 0)
-        raise ClusterError(f"{frames} frames cannot be cut into {segments} equal segments; valid are {valid}")
 
 
 def sparse_sampling(
@@ -60,9 +58,6 @@ def sparse_sampling(
     return ids.to(tokens.device)
 
 
-PART = 8  # an eighth of the channels comes from the next frame, an eighth from the one before
-
-
 def token_shift(hidden: Tensor, *, frames: int, prefix: int = 1) -> Tensor:
     """Shift channels of the [CLASS] tokens over time; patch tokens stay as they are.
 
@@ -88,16 +83,13 @@ def temporal_shift(hidden: Tensor, *, frames: int, prefix: int = 1) -> Tensor:
 
 def _shift(tokens: Tensor, frames: int) -> Tensor:
     """tokens ``[videos * frames, L, D]``: the first D/8 channels one frame back, the next D/8 one forward."""
-    part = tokens.shape[-1] // PART
+    part = tokens.shape[-1] // SHIFT_PARTS
     video = tokens.unflatten(0, (-1, frames))  # [V, T, L, D]
     shifted = torch.zeros_like(video)
     shifted[:, :-1, :, :part] = video[:, 1:, :, :part]
     shifted[:, 1:, :, part : 2 * part] = video[:, :-1, :, part : 2 * part]
     shifted[..., 2 * part :] = video[..., 2 * part :]
     return shifted.flatten(0, 1)
-
-
-SEED = 42
 
 
 def random_tokens(
@@ -119,7 +111,7 @@ def random_tokens(
     if training:
         drawn = torch.rand(batch, count, generator=generator).argsort(dim=1)
     else:
-        drawn = torch.randperm(count, generator=torch.Generator().manual_seed(SEED)).expand(batch, count)
+        drawn = torch.randperm(count, generator=torch.Generator().manual_seed(EVALUATION_SEED)).expand(batch, count)
     return drawn[:, :k].sort(dim=1).values.to(tokens.device)
 
 
@@ -147,3 +139,13 @@ def highest(scores: Tensor, k: int) -> Tensor:
     if scores.dim() != 2 or not 1 <= k <= scores.shape[1]:
         raise ClusterError(f"k must be between 1 and the number of scores, got {k} of {list(scores.shape)}")
     return torch.argsort(scores, dim=1, descending=True, stable=True)[:, :k].sort(dim=1).values
+
+
+def check_frames(hidden: Tensor, frames: int, segments: int = 1) -> None:
+    """Raise ClusterError unless ``hidden`` holds whole videos of ``frames`` that ``segments`` divide."""
+    if hidden.dim() != 3:
+        raise ClusterError(f"hidden states must be [videos * frames, tokens, width], got {list(hidden.shape)}")
+    if frames < 1 or len(hidden) % frames:
+        raise ClusterError(f"{len(hidden)} sequences are not a whole number of videos of {frames} frames")
+    if segments < 1 or frames % segments:
+        raise ClusterError(f"{frames} frames cannot be cut into {segments} equal segments; {divisors(frames)}")

@@ -14,7 +14,7 @@ from .distances import check_tokens, exact_distances, unit_tokens, whole_numbers
 
 Metric = Literal["euclidean", "cosine"]
 Centre = Literal["medoid", "nearest-to-mean"]
-# Videos are taken in groups whose distance matrices fit into this. Groups never change a result.
+# Batch items are taken in groups whose distance matrices fit into this. Groups never change a result.
 GROUP_BYTES = 256 * 2**20
 BYTES_PER_PAIR = 24  # float64 products, float32 distances, masks
 CACHE_BYTES = 8 * 2**20  # float64 copies of tokens at a time on a CPU: small ones are reused, large ones are not
@@ -73,8 +73,8 @@ def kmedoids(
     check_tokens(tokens, k)
     if iterations < 0:
         raise ClusterError(f"iterations must not be negative, got {iterations}")
-    found = [medoids(*_prepare(group, metric, normalise, centre), k, iterations) for group in groups(tokens)]
-    return join(found, tokens.device)
+    parts = [medoids(*_prepare(group, metric, normalise, centre), k, iterations) for group in groups(tokens)]
+    return join(parts, tokens.device)
 
 
 def medoids(distances: Tensor, first: Tensor, k: int, iterations: int = 100) -> Clusters:
@@ -84,16 +84,15 @@ def medoids(distances: Tensor, first: Tensor, k: int, iterations: int = 100) -> 
         distances: ``[B, N, N]`` from the ``matrix`` of :func:`~centerclip.cluster.distances.exact_distances`.
         first: ``[B]``, the token that KKZ starts from.
         k: number of clusters.
-        iterations: the most rounds.
+        iterations: at most this many rounds.
 
     Returns:
         ``ids [B, K]`` ascending and ``assignment [B, N]``.
     """
     batch, count, _ = distances.shape
     rows = distances.view(batch * count, count)
-    offset = torch.arange(batch, device=distances.device)[:, None] * count  # [B, 1] of each video in ``rows``
     ids = _kkz(distances, first, k)
-    assignment = _assign(rows, offset, ids)
+    assignment = nearest_centres(distances, ids)
     costs = distances.new_zeros(batch * count, dtype=torch.float64)
     stale = torch.arange(batch * count, device=distances.device)  # tokens whose cluster has changed
     for _ in range(iterations):
@@ -101,11 +100,38 @@ def medoids(distances: Tensor, first: Tensor, k: int, iterations: int = 100) -> 
         new_ids = _cheapest_members(costs.view(batch, count), assignment, k)
         if torch.equal(new_ids, ids):
             break
-        new_assignment = _assign(rows, offset, new_ids)
+        new_assignment = nearest_centres(distances, new_ids)
         stale = _in_changed_clusters(assignment, new_assignment, k)
         ids, assignment = new_ids, new_assignment
     ids = ids.sort(dim=1).values
-    return Clusters(ids, _assign(rows, offset, ids))
+    return Clusters(ids, nearest_centres(distances, ids))
+
+
+def nearest_centres(distances: Tensor, ids: Tensor) -> Tensor:
+    """distances ``[B, N, N]``, ids ``[B, K]`` -> the nearest centre ``[B, N]``; a centre belongs to itself."""
+    batch, count, _ = distances.shape
+    k = ids.shape[1]
+    offset = torch.arange(batch, device=ids.device)[:, None] * count
+    rows = distances.view(batch * count, count).index_select(0, (ids + offset).flatten())
+    assignment = rows.view(batch, k, count).min(dim=1).indices
+    return assignment.scatter_(1, ids, torch.arange(k, device=ids.device).expand(batch, k))
+
+
+def groups(tokens: Tensor) -> tuple[Tensor, ...]:
+    """Split ``[B, N, D]`` along B so that the distance matrices of a group fit into ``GROUP_BYTES``."""
+    bytes_per_item = tokens.shape[1] * (tokens.shape[1] * BYTES_PER_PAIR + tokens.shape[2] * 16)
+    return tokens.split(max(1, GROUP_BYTES // bytes_per_item))
+
+
+def pieces(tokens: Tensor) -> tuple[Tensor, ...]:
+    """Split ``[B, N, D]`` along B so that float64 copies stay in a CPU's cache."""
+    limit = CACHE_BYTES if tokens.device.type == "cpu" else GROUP_BYTES
+    return tokens.split(max(1, limit // (8 * tokens.shape[1] * tokens.shape[2])))
+
+
+def join(parts: list[Clusters], device: torch.device) -> Clusters:
+    """One :class:`Clusters` for all groups, on the device the tokens came from."""
+    return Clusters(*(torch.cat(tensors).to(device) for tensors in zip(*parts, strict=True)))
 
 
 def _kkz(distances: Tensor, first: Tensor, k: int) -> Tensor:
@@ -125,29 +151,13 @@ def _kkz(distances: Tensor, first: Tensor, k: int) -> Tensor:
     return torch.stack(ids, dim=1)
 
 
-def _assign(rows: Tensor, offset: Tensor, ids: Tensor) -> Tensor:
-    """rows ``[B*N, N]``, ids ``[B, K]`` -> the nearest medoid ``[B, N]``; a medoid belongs to itself."""
-    batch, k = ids.shape
-    to_medoids = rows.index_select(0, (ids + offset).flatten()).view(batch, k, rows.shape[1])  # [B, K, N]
-    assignment = to_medoids.min(dim=1).indices
-    return assignment.scatter_(1, ids, torch.arange(k, device=ids.device).expand(batch, k))
-
-
-def nearest_centres(distances: Tensor, ids: Tensor) -> Tensor:
-    """distances ``[B, N, N]``, ids ``[B, K]`` -> the nearest centre ``[B, N]``; a centre belongs to itself."""
-    batch, count, _ = distances.shape
-    offset = torch.arange(batch, device=distances.device)[:, None] * count
-    return _assign(distances.view(batch * count, count), offset, ids)
-
-
 def _summed_within(rows: Tensor, assignment: Tensor, which: Tensor) -> Tensor:
     """The summed distance ``[M]`` of each token in ``which [M]`` to the members of its own cluster."""
     count = rows.shape[1]
     labels = assignment.to(torch.int16 if count < 2**15 else torch.int32)
-    everything = len(which) == len(rows)
-    mine = rows if everything else rows.index_select(0, which)  # [M, N]
-    together = labels.flatten()[which][:, None] == labels[which // count]  # [M, N]
-    return torch.where(together, mine, 0).sum(dim=1, dtype=torch.float64)
+    to_all = rows if len(which) == len(rows) else rows.index_select(0, which)  # [M, N]
+    same_cluster = labels.flatten()[which][:, None] == labels[which // count]  # [M, N]
+    return torch.where(same_cluster, to_all, 0).sum(dim=1, dtype=torch.float64)
 
 
 def _cheapest_members(costs: Tensor, assignment: Tensor, k: int) -> Tensor:
@@ -160,7 +170,7 @@ def _cheapest_members(costs: Tensor, assignment: Tensor, k: int) -> Tensor:
 
 
 def _in_changed_clusters(before: Tensor, after: Tensor, k: int) -> Tensor:
-    """The tokens ``[M]`` (flat ids) that are, after a move, in a cluster that lost or won a member."""
+    """The tokens ``[M]`` (flat ids) that are, after a move, in a cluster that lost or gained a member."""
     moved = before != after
     changed = torch.zeros(before.shape[0], k, dtype=torch.bool, device=before.device)
     video = torch.arange(before.shape[0], device=before.device)[:, None].expand_as(before)
@@ -191,20 +201,3 @@ def _prepare(tokens: Tensor, metric: Metric, normalise: bool, centre: Centre) ->
         first.append(norms.max(dim=1).indices)
         matrices.append(matrix)
     return torch.cat(matrices), torch.cat(first)
-
-
-def pieces(tokens: Tensor) -> tuple[Tensor, ...]:
-    """Split ``[B, N, D]`` along B so that float64 copies stay in a CPU's cache."""
-    limit = CACHE_BYTES if tokens.device.type == "cpu" else GROUP_BYTES
-    return tokens.split(max(1, limit // (8 * tokens.shape[1] * tokens.shape[2])))
-
-
-def groups(tokens: Tensor) -> tuple[Tensor, ...]:
-    """Split ``[B, N, D]`` along B so that the distance matrices of a group fit into ``GROUP_BYTES``."""
-    bytes_per_item = tokens.shape[1] * (tokens.shape[1] * BYTES_PER_PAIR + tokens.shape[2] * 16)
-    return tokens.split(max(1, GROUP_BYTES // bytes_per_item))
-
-
-def join(found: list[Clusters], device: torch.device) -> Clusters:
-    """One :class:`Clusters` for all groups, on the device the tokens came from."""
-    return Clusters(*(torch.cat(parts).to(device) for parts in zip(*found, strict=True)))

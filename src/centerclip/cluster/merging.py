@@ -1,4 +1,9 @@
-"""Tokens that stand for a whole cluster: cluster means, bipartite matching (ToMe), density peaks (DPC-KNN)."""
+"""Beyond the paper: cluster means, token merging, density peaks, and attention that knows how large clusters are.
+
+- :func:`soft_matching`: bipartite soft matching as in ToMe (Bolya et al., 2023), repeated until K tokens are left.
+- :func:`density_peaks`: DPC-KNN (Du, Ding and Jia, 2016): tokens in dense places, far from every denser one.
+- :func:`size_bias`: ToMe's proportional attention.
+"""
 
 import torch
 from torch import Tensor
@@ -55,10 +60,10 @@ def size_bias(sizes: Tensor, frames: float, prefix: int) -> Tensor:
 
 @torch.no_grad()
 def soft_matching(tokens: Tensor, k: int, *, frame: int | None = None) -> Clusters:
-    """Merge the most alike tokens, round by round, until ``k`` groups are left.
+    """Merge the most similar tokens, round by round, until ``k`` groups are left.
 
-    In a round every second token looks for the most alike (cosine) among the others, and the most alike pairs become
-    one; at most half of the tokens go in a round. A group is alike as its mean is.
+    In a round every second token is paired with the most similar (cosine) of the others, and the most similar pairs
+    become one; at most half of the tokens go in a round. A group is compared by its mean.
 
     Args:
         tokens: ``[B, N, D]``, any float type; each batch item on its own.
@@ -87,8 +92,8 @@ def _merge(tokens: Tensor, k: int) -> Clusters:
     while (left := sums.shape[1]) > k:
         merged = min(left - k, left // 2)
         whole, _ = whole_numbers(unit_tokens(sums))
-        alike = torch.bmm(whole[:, 0::2], whole[:, 1::2].mT)  # [B, A, M - A] exact
-        best, partner = alike.max(dim=2)  # the lowest of equals
+        similarity = torch.bmm(whole[:, 0::2], whole[:, 1::2].mT)  # [B, A, M - A] exact
+        best, partner = similarity.max(dim=2)  # the lowest of equals
         going = torch.argsort(best, dim=1, descending=True, stable=True)[:, :merged]  # [B, merged]
         source, target = 2 * going, 2 * partner.gather(1, going) + 1  # places in the old order
         sums = sums.scatter_add(1, _wide(target, width), sums.gather(1, _wide(source, width)))

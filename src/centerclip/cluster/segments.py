@@ -10,11 +10,11 @@ from ..errors import ClusterError
 from .baselines import check_frames, highest, random_tokens, sparse_sampling
 from .kmedoids import Clusters, kmedoids
 from .merging import cluster_means, cluster_sizes, density_peaks, soft_matching
-from .setting import MERGING
+from .setting import MERGING, STAGED
 from .spectral import spectral
 
 Chooser = Callable[[Tensor, int], Tensor | Clusters]  # tokens [B, N, D], k -> ids [B, K], with or without assignment
-METHODS = ("kmedoids", "spectral", "sampling", *MERGING, "dpcknn", "kkz", "attention", "random")
+METHODS = tuple(name for name in STAGED if name != "pooling")  # those that choose tokens
 MANY_PATCHES = 100  # the paper gives ViT-B/16 (196 patches) five more neighbours than ViT-B/32 (49)
 
 
@@ -26,15 +26,6 @@ class Centers(NamedTuple):
     places: Tensor  # [V*S, K, 3]: frame in the video, row, column of every kept token
     assignment: Tensor | None  # [V*S, N]: the centre each token belongs to; None if the method has none
     sizes: Tensor | None = None  # [V*S, K]: how many tokens each stands for; None if the method has no clusters
-
-
-class Kept(NamedTuple):
-    """:class:`Centers` without the places."""
-
-    tokens: Tensor
-    ids: Tensor
-    assignment: Tensor | None
-    sizes: Tensor | None
 
 
 def centers(
@@ -66,7 +57,7 @@ def centers(
         method: ``"kmedoids"``, ``"spectral"``, ``"sampling"``, ``"means"``, ``"tome"``, ``"dpcknn"``, ``"kkz"``,
             ``"attention"``, ``"random"``, or a function ``(tokens [B, N, D], k)`` that returns ids ``[B, K]`` or
             :class:`~centerclip.cluster.Clusters`.
-        options: the method's, as :class:`~centerclip.cluster.Setting` reads them.
+        options: of the method, as :class:`~centerclip.cluster.Setting` reads them.
         prefix: how many tokens in front are not patches: 1 for [CLASS], 0 for SigLIP, 5 with four registers.
         grid: rows and columns of the patches; a square by default.
         places: ``[videos * frames, L, 3]`` from an earlier step, so that places still name original patches.
@@ -78,7 +69,7 @@ def centers(
         :class:`Centers`.
     """
     length = hidden.shape[1] - prefix
-    kept = keep_centers(
+    tokens, ids, assignment, sizes = keep_centers(
         hidden,
         frames=frames,
         segments=segments,
@@ -95,7 +86,7 @@ def centers(
         places = patch_places(len(hidden), frames, length, grid, hidden.device)
     elif places.shape != (len(hidden), length, 3):
         raise ClusterError(f"places must be {[len(hidden), length, 3]}, got {list(places.shape)}")
-    return Centers(kept.tokens, kept.ids, follow_places(places, kept.ids), kept.assignment, kept.sizes)
+    return Centers(tokens, ids, follow_places(places, ids), assignment, sizes)
 
 
 def keep_centers(
@@ -112,8 +103,12 @@ def keep_centers(
     sizes: Tensor | None = None,
     training: bool = False,
     generator: torch.Generator | None = None,
-) -> Kept:
-    """The segment step of :func:`centers` without the places; ``merge`` also merges what a function chooses."""
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """The segment step of :func:`centers` without the places; ``merge`` also merges what a function chooses.
+
+    Returns:
+        tokens, ids, assignment and sizes, as in :class:`Centers`.
+    """
     check_frames(hidden, frames, segments)
     length = hidden.shape[1] - prefix
     merged = frames // segments
@@ -141,7 +136,7 @@ def keep_centers(
     else:
         kept = patches.gather(1, ids[:, :, None].expand(-1, -1, patches.shape[2]))
         after = None if assignment is None else cluster_sizes(assignment, k, before)
-    return Kept(torch.cat([averaged, kept], dim=1), ids, assignment, after)
+    return torch.cat([averaged, kept], dim=1), ids, assignment, after
 
 
 def patch_places(
@@ -150,7 +145,7 @@ def patch_places(
     """``[sequences, length, 3]``: frame in the video, row and column of every patch."""
     rows, columns = grid or (round(length**0.5), round(length**0.5))
     if rows * columns != length:
-        raise ClusterError(f"{length} patches are no {rows} x {columns} grid; pass grid=(rows, columns)")
+        raise ClusterError(f"{length} patches are not a {rows} x {columns} grid; pass grid=(rows, columns)")
     frame = torch.arange(sequences, device=device) % frames
     patch = torch.arange(length, device=device)
     parts = [frame[:, None], patch // columns, patch % columns]
@@ -174,7 +169,7 @@ def chooser_for(
     """The function that chooses ids for a method, for segments of ``merged`` frames of ``length`` patches."""
     if callable(method):
         return lambda tokens, k: method(tokens, k, **options)
-    options = {name: value for name, value in options.items() if name != "proportional"}  # is about later blocks
+    options = {name: value for name, value in options.items() if name != "proportional"}  # that is for later blocks
     if method in ("kmedoids", "means"):
         return lambda tokens, k: kmedoids(tokens, k, **options)
     if method == "kkz":
@@ -192,7 +187,7 @@ def chooser_for(
         return lambda tokens, k: random_tokens(tokens, k, training=training, generator=generator, **options)
     if method == "attention":
         if scores is None:
-            raise ClusterError('method "attention" needs scores [videos * frames, patches]; attach() finds them')
+            raise ClusterError('method "attention" needs scores [videos * frames, patches], which attach() provides')
         return lambda tokens, k: highest(scores, k)
     known = ", ".join(f'"{name}"' for name in METHODS)
     raise ClusterError(f"method must be {known} or a function, got {method!r}")

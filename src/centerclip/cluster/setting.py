@@ -27,16 +27,17 @@ MERGING = ("means", "tome")  # a token kept is the mean of its cluster
 STAGED = ("kmedoids", "spectral", "pooling", "sampling", *MERGING, "dpcknn", "kkz", "attention", "random")
 UNSTAGED = ("none", "token-shift", "temporal-shift")
 ALIASES = {"k-medoids": "kmedoids", "k-medoids++": "kmedoids", "kmedoids++": "kmedoids"}
-EXAMPLE = 'such as "B6-4,49", "spectral:B6-3,49", "B4-6,49 B8-3,49", "token-shift" or "none"'
+EXAMPLES = '"B6-4,49", "spectral:B6-3,49", "B4-6,49 B8-3,49", "token-shift" or "none"'
+KMEDOIDS_OPTIONS: dict[str, tuple[str, ...] | type] = {
+    "metric": ("euclidean", "cosine"),
+    "normalise": bool,
+    "centre": ("medoid", "nearest-to-mean"),
+    "iterations": int,
+    "proportional": bool,
+}
 # What each method takes in brackets: names of values, or the type of a number.
 OPTIONS: dict[str, dict[str, tuple[str, ...] | type]] = {
-    "kmedoids": {
-        "metric": ("euclidean", "cosine"),
-        "normalise": bool,
-        "centre": ("medoid", "nearest-to-mean"),
-        "iterations": int,
-        "proportional": bool,
-    },
+    "kmedoids": KMEDOIDS_OPTIONS,
     "spectral": {
         "sigma": float,  # or "median"
         "graph": ("knn", "dense"),
@@ -45,13 +46,7 @@ OPTIONS: dict[str, dict[str, tuple[str, ...] | type]] = {
         "iterations": int,
         "proportional": bool,
     },
-    "means": {
-        "metric": ("euclidean", "cosine"),
-        "normalise": bool,
-        "centre": ("medoid", "nearest-to-mean"),
-        "iterations": int,
-        "proportional": bool,
-    },
+    "means": KMEDOIDS_OPTIONS,
     "tome": {"proportional": bool},
     "dpcknn": {"neighbours": int, "proportional": bool},
     "kkz": {"metric": ("euclidean", "cosine"), "normalise": bool, "proportional": bool},
@@ -84,7 +79,7 @@ class Setting:
         if isinstance(text, Setting):
             return text
         if not isinstance(text, str) or not text.strip():
-            raise SettingError(f"a clustering setting is a text {EXAMPLE}, got {text!r}")
+            raise SettingError(f"a clustering setting is a string such as {EXAMPLES}, got {text!r}")
         head, colon, tail = text.strip().partition(":")
         if not colon and re.match(r"\s*[bB]\s*_?\d", head):
             head, tail = "kmedoids", head
@@ -95,7 +90,7 @@ class Setting:
             return cls(method)
         stages = _stages(tail, text)
         if not stages:
-            raise SettingError(f'"{text}": {method} needs a place, for example "{method}:B6-4,49"')
+            raise SettingError(f'"{text}": {method} needs a stage, for example "{method}:B6-4,49"')
         return cls(method, stages, options)
 
     def __str__(self) -> str:
@@ -134,16 +129,16 @@ class Setting:
                     f"{blocks - 1}, not {stage.block}"
                 )
             if stage.block <= block:
-                raise SettingError(f"{where}: stages must go up, B{stage.block} comes after B{block}")
+                raise SettingError(f"{where}: blocks must increase, but B{stage.block} follows B{block}")
             if stage.segments > sequences and block:
                 raise SettingError(
-                    f"{where}: segments cannot grow from {sequences} to {stage.segments}; {_divisors(sequences)}"
+                    f"{where}: segments cannot grow from {sequences} to {stage.segments}; {divisors(sequences)}"
                 )
             if stage.segments < 1 or sequences % stage.segments:
                 what = "segments" if block else "frames"
                 raise SettingError(
                     f"{where}: {sequences} {what} cannot be cut into {stage.segments} equal segments; "
-                    f"{_divisors(sequences)}"
+                    f"{divisors(sequences)}"
                 )
             available = length * (sequences // stage.segments)
             if self.method == "pooling" and stage.k != length:
@@ -159,15 +154,20 @@ class Setting:
             sequences, length, block = stage.segments, stage.k, stage.block
 
 
+def divisors(count: int) -> str:
+    """``choose 1, 2, 3, 6``: the numbers of equal parts that ``count`` can be cut into."""
+    return "choose " + ", ".join(str(s) for s in range(1, count + 1) if count % s == 0)
+
+
 def _method(head: str, text: str) -> tuple[str, dict[str, Any]]:
     match = re.fullmatch(r"\s*([\w+-]+)\s*(?:\[(.*)\])?\s*", head)
     name = match[1].lower() if match else head.strip().lower()
     name = ALIASES.get(name, name)
     if not match or name not in STAGED + UNSTAGED:
         near = get_close_matches(name, STAGED + UNSTAGED, n=1)
-        hint = f'; did you mean "{near[0]}"?' if near else ""
+        hint = f' (did you mean "{near[0]}"?)' if near else ""
         methods = ", ".join(STAGED + UNSTAGED)
-        raise SettingError(f'"{text}": no method "{head.strip()}"{hint} Methods are {methods}; write it {EXAMPLE}')
+        raise SettingError(f'"{text}": no method "{head.strip()}"{hint}; methods are {methods}. Examples: {EXAMPLES}')
     return name, _options(name, match[2] or "", text)
 
 
@@ -211,14 +211,10 @@ def _stages(tail: str, text: str) -> tuple[Stage, ...]:
         match = re.fullmatch(r"[bB]_?(\d+)-(\d+),(\d+)", word)
         if not match:
             raise SettingError(
-                f'"{text}": cannot read "{word}"; a stage is B<block>-<segments>,<centres a segment>, {EXAMPLE}'
+                f'"{text}": cannot read "{word}"; a stage is B<block>-<segments>,<centres per segment>, such as B6-4,49'
             )
         stages.append(Stage(*(int(number) for number in match.groups())))
     return tuple(stages)
-
-
-def _divisors(count: int) -> str:
-    return "valid are " + ", ".join(str(s) for s in range(1, count + 1) if count % s == 0)
 
 
 def _plain(value: Any) -> str:

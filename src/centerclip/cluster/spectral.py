@@ -19,7 +19,7 @@ Graph = Literal["knn", "dense"]
 Solver = Literal["eigh", "svd"]
 GRID_BITS = 20  # squared distances of embedded tokens are rounded to 2^-20
 EIGENGAP = 1e-8  # eigenvalues closer than this are one: their vectors come together or not at all
-ISOLATED = 2.0**-24  # an edge below float32's resolution, next to the self loop of weight 1
+WEAKEST_EDGE = 2.0**-24  # below float32's resolution next to the self loop of weight 1: as good as no edge
 
 
 class SigmaWarning(UserWarning):
@@ -48,14 +48,14 @@ def spectral(
             A number so small that the graph falls apart is replaced by the median, with a SigmaWarning.
         graph: ``"knn"`` keeps an edge that either side asked for, ``"dense"`` keeps all.
         normalise: divide tokens by their norm first.
-        iterations: the most rounds of k-medoids.
+        iterations: at most this many rounds of k-medoids.
         solver: ``"eigh"``, or ``"svd"`` as in the paper: the same centres, slower.
 
     Returns:
         ``ids [B, K]`` ascending and ``assignment [B, N]``.
     """
     check_tokens(tokens, k)
-    found = []
+    parts = []
     for group in groups(tokens):
         rows, strength = spectral_embedding(
             group, k, neighbours=neighbours, sigma=sigma, graph=graph, normalise=normalise, solver=solver
@@ -63,8 +63,8 @@ def spectral(
         # Rows have norm 1, so KKZ starts from the row that was longest before: the token that the K
         # eigenvectors describe best.
         first = (strength * 2**GRID_BITS).round_().argmax(dim=1)
-        found.append(medoids(_row_distances(rows), first, k, iterations))
-    return join(found, tokens.device)
+        parts.append(medoids(_row_distances(rows), first, k, iterations))
+    return join(parts, tokens.device)
 
 
 @torch.no_grad()
@@ -88,8 +88,8 @@ def spectral_embedding(
     """
     check_tokens(tokens, k)
     laplacians = [
-        _laplacian(similarity_graph(part, neighbours=neighbours, sigma=sigma, graph=graph, normalise=normalise))
-        for part in pieces(tokens)
+        laplacian(similarity_graph(piece, neighbours=neighbours, sigma=sigma, graph=graph, normalise=normalise))
+        for piece in pieces(tokens)
     ]
     values, vectors = _smallest(torch.cat(laplacians), solver)
     vectors = vectors[:, :, :k] * _complete(values, k)[:, None, :]
@@ -112,14 +112,12 @@ def similarity_graph(
         raise ClusterError(f'graph must be "knn" or "dense", got {graph!r}')
     if neighbours < 1:
         raise ClusterError(f"neighbours must be at least 1 (the token itself), got {neighbours}")
-    if isinstance(sigma, str) and sigma != "median":
+    if sigma != "median" and (isinstance(sigma, str) or not sigma > 0):
         raise ClusterError(f'sigma must be a positive number or "median", got {sigma!r}')
-    if not isinstance(sigma, str) and not sigma > 0:
-        raise ClusterError(f'sigma must be a positive number or "median", got {sigma}')
     matrix, _, unit = exact_distances(unit_tokens(tokens) if normalise else tokens)
     keep = None
     if graph == "knn" and neighbours < matrix.shape[1]:
-        # Everything up to the distance of the last neighbour: ties come together, so their order is nothing.
+        # Everything up to the distance of the last neighbour: ties come together, so their order does not matter.
         reach = matrix.kthvalue(neighbours, dim=-1, keepdim=True).values
         keep = matrix <= reach
         keep = keep | keep.mT
@@ -140,6 +138,13 @@ def similarity_graph(
             )
             weights[broken] = _heat(distances[broken], typical[broken])
     return weights if keep is None else weights.mul_(keep)
+
+
+def laplacian(weights: Tensor) -> Tensor:
+    """The normalised Laplacian ``[B, N, N]`` of a graph's weights ``[B, N, N]`` with self loops."""
+    scale = weights.sum(dim=2).rsqrt()  # self loops keep every degree at 1 or more
+    similar = weights * scale[:, :, None] * scale[:, None, :]
+    return torch.eye(weights.shape[1], dtype=weights.dtype, device=weights.device) - similar
 
 
 def sign_flip(matrix: Tensor, left: Tensor, values: Tensor, right: Tensor | None = None) -> Tensor:
@@ -180,22 +185,16 @@ def _falls_apart(weights: Tensor) -> Tensor:
     if count == 1:
         return torch.zeros(len(weights), dtype=torch.bool, device=weights.device)
     strongest = weights.masked_fill(torch.eye(count, dtype=torch.bool, device=weights.device), 0).amax(dim=2)
-    return strongest.median(dim=1).values < ISOLATED
+    return strongest.median(dim=1).values < WEAKEST_EDGE
 
 
-def _laplacian(weights: Tensor) -> Tensor:
-    scale = weights.sum(dim=2).rsqrt()  # self loops keep every degree at 1 or more
-    similar = weights * scale[:, :, None] * scale[:, None, :]
-    return torch.eye(weights.shape[1], dtype=weights.dtype, device=weights.device) - similar
-
-
-def _smallest(laplacian: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
+def _smallest(matrix: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
     """Eigenvalues ``[B, N]`` ascending and eigenvectors ``[B, N, N]`` in that order."""
     if solver == "eigh":
-        values, vectors = torch.linalg.eigh(laplacian)
+        values, vectors = torch.linalg.eigh(matrix)
         return values, vectors
     if solver == "svd":
-        left, values, _ = torch.linalg.svd(laplacian)
+        left, values, _ = torch.linalg.svd(matrix)
         return values.flip(1), left.flip(2)
     raise ClusterError(f'solver must be "eigh" or "svd", got {solver!r}')
 

@@ -16,9 +16,10 @@ from torch.nn.functional import normalize
 from ..cluster import Setting
 from ..cluster.segments import Chooser
 from ..errors import ModelError
+from ..files import write_atomic
 from ..video import bin_centres
 from .attachment import Attachment, attach, detach
-from .backbone import SETTINGS_FILE, TEMPORAL_FILE, Backbone, open_backbone
+from .backbone import PREPROCESSOR_FILES, SETTINGS_FILE, TEMPORAL_FILE, Backbone, open_backbone
 from .pipeline import Deliver, Window, encode_in_order, read_squares, to_squares
 from .vectors import EncodedVideo, Rule, TemporalTransformer, similarity, video_vectors
 
@@ -26,7 +27,7 @@ Video = str | os.PathLike[str] | Tensor
 CPU_BATCH_BYTES = 512 * 2**20  # activations in flight on a CPU; more only leaves the cache
 GPU_SHARE = 0.4  # of the free GPU memory for activations
 FINGERPRINT_VALUES = 64  # sampled of each parameter: all of a ViT-B/32 take half a second to hash, these 10 ms
-CONTEXT = 77  # most tokens of a sentence, where the text tower does not say
+DEFAULT_MAX_TOKENS = 77  # of a sentence, where the text tower does not say: CLIP's
 
 
 class CenterCLIP(nn.Module):
@@ -51,7 +52,8 @@ class CenterCLIP(nn.Module):
         self.tokenizer = backbone.tokenizer
         self.preprocess = backbone.preprocess
         self.frames = frames
-        self.max_tokens = max_tokens or _context(backbone.model)
+        context = getattr(backbone.model.config.text_config, "max_position_embeddings", DEFAULT_MAX_TOKENS)
+        self.max_tokens: int = max_tokens or context
         self.rule: Rule = similarity_rule
         self.attachment: Attachment
         self.set_clustering(clustering, frames=frames, chooser=chooser)
@@ -105,11 +107,9 @@ class CenterCLIP(nn.Module):
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         model = model.to(device).eval()
-        if compile and model.device.type != "cuda":
-            raise ModelError(
-                "compile=True is for a GPU: torch's compiler fails on these blocks for a CPU; leave it out"
-            )
         if compile:
+            if model.device.type != "cuda":
+                raise ModelError("compile=True is for a GPU: torch's compiler fails on these blocks for a CPU")
             for block in model.attachment.blocks:
                 block.compile(dynamic=False)
         return model
@@ -309,7 +309,7 @@ class CenterCLIP(nn.Module):
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a Hugging Face folder (weights, config, tokenizer, preprocessing) and ``centerclip.json``.
 
-        Each file is complete or absent: they are written beside the folder and moved in, ``centerclip.json`` last.
+        Each file is whole or absent: they are written beside the folder and moved in, ``centerclip.json`` last.
         """
         from safetensors.torch import save_file
         from transformers.utils import logging
@@ -324,16 +324,15 @@ class CenterCLIP(nn.Module):
             "similarity": self.rule,
         }
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
-            place = Path(scratch)
-            self.backbone.save_pretrained(place)
-            self.tokenizer.save_pretrained(place)
+            self.backbone.save_pretrained(scratch)
+            self.tokenizer.save_pretrained(scratch)
             if self.temporal is not None:
-                save_file(self.temporal.state_dict(), place / TEMPORAL_FILE)
+                save_file(self.temporal.state_dict(), Path(scratch, TEMPORAL_FILE))
                 settings["temporal"] = self.temporal.sizes()
-            _write_json(place / "preprocessor_config.json", self.preprocess.to_config())
-            _write_json(place / SETTINGS_FILE, settings)
-            for file in sorted(place.iterdir(), key=lambda file: file.name == SETTINGS_FILE):
+            for file in Path(scratch).iterdir():
                 file.replace(target / file.name)
+        for name, content in ((PREPROCESSOR_FILES[0], self.preprocess.to_config()), (SETTINGS_FILE, settings)):
+            write_atomic(target / name, json.dumps(content, indent=2) + "\n")
 
     # ---- inside ---------------------------------------------------------------------------------------------
 
@@ -373,11 +372,3 @@ class CenterCLIP(nn.Module):
                 yield
         finally:
             self.train(was_training)
-
-
-def _context(model: Any) -> int:
-    return cast(int, getattr(model.config.text_config, "max_position_embeddings", CONTEXT))
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import ModelError, NotADualEncoder, UntrustedFile, WrongWeights
+from ..errors import ModelError, NotADualEncoder, UntrustedFile, WrongWeights, first_few, first_line
 from .vectors import TemporalTransformer
 
 # SHA-256 of the TorchScript archives that OpenAI published.
@@ -21,8 +21,29 @@ PUBLISHED = {
     "40d365715913c9da98579312b702a82c18be219cc2a73407c4526f58eba950af": "ViT-B/32",
     "5806e77cd80f8b59890b7e101eabd078d9fb84e6937f9e85e4ecb61988df416f": "ViT-B/16",
 }
-INNER = ("state_dict", "model_state_dict", "model")  # where training scripts put the weights
-HEAD = "transformerClip."  # CLIP4Clip's temporal transformer
+STATE_DICT_KEYS = ("state_dict", "model_state_dict", "model")  # where training scripts put the weights
+TEMPORAL_PREFIX = "transformerClip."  # of CLIP4Clip's temporal transformer
+TOP_LEVEL_NAMES = {  # OpenAI's names -> those of transformers, outside the blocks
+    "visual.class_embedding": "vision_model.embeddings.class_embedding",
+    "visual.conv1.weight": "vision_model.embeddings.patch_embedding.weight",
+    "visual.positional_embedding": "vision_model.embeddings.position_embedding.weight",
+    "visual.ln_pre.weight": "vision_model.pre_layrnorm.weight",
+    "visual.ln_pre.bias": "vision_model.pre_layrnorm.bias",
+    "visual.ln_post.weight": "vision_model.post_layernorm.weight",
+    "visual.ln_post.bias": "vision_model.post_layernorm.bias",
+    "token_embedding.weight": "text_model.embeddings.token_embedding.weight",
+    "positional_embedding": "text_model.embeddings.position_embedding.weight",
+    "ln_final.weight": "text_model.final_layer_norm.weight",
+    "ln_final.bias": "text_model.final_layer_norm.bias",
+    "logit_scale": "logit_scale",
+}
+BLOCK_NAMES = {  # and inside a block
+    "attn.out_proj": "self_attn.out_proj",
+    "ln_1": "layer_norm1",
+    "ln_2": "layer_norm2",
+    "mlp.c_fc": "mlp.fc1",
+    "mlp.c_proj": "mlp.fc2",
+}
 
 
 def read_state_dict(path: Path, *, trust_torchscript: bool = False) -> dict[str, Tensor]:
@@ -35,23 +56,22 @@ def read_state_dict(path: Path, *, trust_torchscript: bool = False) -> dict[str,
     if _is_torchscript(path):
         _check_trust(path, trust_torchscript)
         try:
-            return {
-                name: _plain(value) for name, value in torch.jit.load(path, map_location="cpu").state_dict().items()
-            }
+            archive = torch.jit.load(path, map_location="cpu").state_dict()
         except RuntimeError as error:
-            raise ModelError(f"{path} is a damaged TorchScript archive: {_first_line(error)}") from error
+            raise ModelError(f"{path} is a damaged TorchScript archive: {first_line(error)}") from error
+        return {name: _plain(value) for name, value in archive.items()}
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds here, all of them about this file
         raise ModelError(
-            f"{path} cannot be read as a file of weights: {_first_line(error)}. It is damaged, or holds more than "
-            "tensors, which is never loaded; save its state_dict alone and try again"
+            f"{path} cannot be read as a checkpoint: {first_line(error)}. It is damaged, or holds more than tensors, "
+            "which is never loaded; save its state_dict alone and try again"
         ) from error
-    for key in INNER:
+    for key in STATE_DICT_KEYS:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
     if not isinstance(content, Mapping):
-        raise WrongWeights(f"{path} holds a {type(content).__name__}, not a table of weights (a state_dict)")
+        raise WrongWeights(f"{path} holds a {type(content).__name__}, not a state_dict")
     weights = {_name(str(key)): _plain(value) for key, value in content.items() if isinstance(value, Tensor)}
     if not weights:
         raise WrongWeights(f"{path} holds no weights")
@@ -68,7 +88,7 @@ def to_clip(weights: Mapping[str, Tensor], source: Path) -> Any:
     expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
     missing = sorted(expected.keys() - translated.keys())
     if missing:
-        raise WrongWeights(f"{source} lacks {len(missing)} weights of a CLIP of its size, the first is {missing[0]}")
+        raise WrongWeights(f"{source} lacks weights of a CLIP of its size: {first_few(missing)}")
     for name, shape in expected.items():
         if translated[name].shape != shape:
             raise WrongWeights(f"{source}: {name} is {list(translated[name].shape)}, expected {list(shape)}")
@@ -78,7 +98,7 @@ def to_clip(weights: Mapping[str, Tensor], source: Path) -> Any:
 
 def to_temporal(weights: Mapping[str, Tensor], source: Path) -> TemporalTransformer | None:
     """CLIP4Clip's seqTransf head, where the file has one."""
-    layers = _count(weights, rf"{re.escape(HEAD)}resblocks\.(\d+)\.")
+    layers = _count(weights, rf"{re.escape(TEMPORAL_PREFIX)}resblocks\.(\d+)\.")
     if not layers:
         return None
     positions = weights["frame_position_embeddings.weight"]
@@ -87,14 +107,14 @@ def to_temporal(weights: Mapping[str, Tensor], source: Path) -> TemporalTransfor
     )
     translated = {"positions.weight": positions}
     for name, value in weights.items():
-        if match := re.fullmatch(rf"{re.escape(HEAD)}resblocks\.(\d+)\.(.+)", name):
+        if match := re.fullmatch(rf"{re.escape(TEMPORAL_PREFIX)}resblocks\.(\d+)\.(.+)", name):
             rest = match[2].replace("attn.", "self_attn.").replace("ln_", "norm")
             rest = rest.replace("mlp.c_fc", "linear1").replace("mlp.c_proj", "linear2")
             translated[f"layers.{match[1]}.{rest}"] = value
     try:
         head.load_state_dict(translated)
     except RuntimeError as error:
-        raise WrongWeights(f"{source}: its temporal transformer does not fit: {_first_line(error)}") from error
+        raise WrongWeights(f"{source}: its temporal transformer does not fit: {first_line(error)}") from error
     return head
 
 
@@ -139,8 +159,8 @@ def _sizes(weights: Mapping[str, Tensor], source: Path) -> dict[str, Any]:
     needed = ("visual.conv1.weight", "visual.positional_embedding", "visual.proj", "token_embedding.weight")
     for name in (*needed, "positional_embedding", "text_projection", "ln_final.weight"):
         if name not in weights:
-            kind = "a ResNet CLIP" if "visual.layer1.0.conv1.weight" in weights else "no CLIP with a vision transformer"
-            raise NotADualEncoder(f"{source} is {kind}: it has no weight {name}")
+            kind = "a ResNet CLIP" if "visual.layer1.0.conv1.weight" in weights else "not a CLIP"
+            raise NotADualEncoder(f"{source} is {kind}; a CLIP with a vision transformer is needed ({name} is missing)")
     width, _, patch, _ = weights["visual.conv1.weight"].shape
     text_width = weights["ln_final.weight"].shape[0]
     side = round((weights["visual.positional_embedding"].shape[0] - 1) ** 0.5)
@@ -168,37 +188,14 @@ def _sizes(weights: Mapping[str, Tensor], source: Path) -> dict[str, Any]:
     }
 
 
-WHOLE = {  # OpenAI's names outside the blocks
-    "visual.class_embedding": "vision_model.embeddings.class_embedding",
-    "visual.conv1.weight": "vision_model.embeddings.patch_embedding.weight",
-    "visual.positional_embedding": "vision_model.embeddings.position_embedding.weight",
-    "visual.ln_pre.weight": "vision_model.pre_layrnorm.weight",
-    "visual.ln_pre.bias": "vision_model.pre_layrnorm.bias",
-    "visual.ln_post.weight": "vision_model.post_layernorm.weight",
-    "visual.ln_post.bias": "vision_model.post_layernorm.bias",
-    "token_embedding.weight": "text_model.embeddings.token_embedding.weight",
-    "positional_embedding": "text_model.embeddings.position_embedding.weight",
-    "ln_final.weight": "text_model.final_layer_norm.weight",
-    "ln_final.bias": "text_model.final_layer_norm.bias",
-    "logit_scale": "logit_scale",
-}
-IN_BLOCK = {
-    "attn.out_proj": "self_attn.out_proj",
-    "ln_1": "layer_norm1",
-    "ln_2": "layer_norm2",
-    "mlp.c_fc": "mlp.fc1",
-    "mlp.c_proj": "mlp.fc2",
-}
-
-
 def _translate(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     translated = {
         "visual_projection.weight": weights["visual.proj"].T.contiguous(),
         "text_projection.weight": weights["text_projection"].T.contiguous(),
     }
     for name, value in weights.items():
-        if name in WHOLE:
-            translated[WHOLE[name]] = value
+        if name in TOP_LEVEL_NAMES:
+            translated[TOP_LEVEL_NAMES[name]] = value
         elif match := re.fullmatch(r"(visual\.)?transformer\.resblocks\.(\d+)\.(.+)\.?(weight|bias)", name):
             tower, number, part, kind = match.groups()
             prefix = f"{'vision' if tower else 'text'}_model.encoder.layers.{number}."
@@ -206,10 +203,6 @@ def _translate(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
             if part == "attn.in_proj":
                 for letter, third in zip("qkv", value.chunk(3), strict=True):
                     translated[f"{prefix}self_attn.{letter}_proj.{kind}"] = third.contiguous()
-            elif part in IN_BLOCK:
-                translated[f"{prefix}{IN_BLOCK[part]}.{kind}"] = value
+            elif part in BLOCK_NAMES:
+                translated[f"{prefix}{BLOCK_NAMES[part]}.{kind}"] = value
     return translated
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")[:200]

@@ -1,8 +1,6 @@
 """uint8 frames -> what a vision tower takes: short side resized, centre cropped, normalised. No torchvision."""
 
-import json
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -29,28 +27,15 @@ class Preprocess:
     mean: tuple[float, ...] = CLIP_MEAN
     std: tuple[float, ...] = CLIP_STD
     filter: Literal["bicubic", "bilinear"] = "bicubic"
-    crop: bool = True  # False squashes the picture into the square, as SigLIP does
+    crop: bool = True  # False squashes the frame into the square, as SigLIP does
     short_side: int | None = None  # resize to this before the crop; the crop's size by default
     resize: Literal["torch", "pil"] = "torch"
 
     @classmethod
-    def from_folder(cls, folder: Path, size: int) -> "Preprocess":
-        """Read ``preprocessor_config.json`` (or ``processor_config.json``); CLIP's values where there is none."""
-        for name in ("preprocessor_config.json", "processor_config.json"):
-            path = folder / name
-            if path.is_file():
-                try:
-                    config = json.loads(path.read_text(encoding="utf-8"))
-                except (OSError, ValueError) as error:
-                    raise ModelError(f"{path} cannot be read as JSON: {error}") from error
-                return cls.from_config(config.get("image_processor", config), size)
-        return cls(size=size)
-
-    @classmethod
     def from_config(cls, config: dict[str, Any], size: int) -> "Preprocess":
         """Read a Hugging Face image processor's settings; ``size`` is the model's image size."""
-        wanted = config.get("size", size)
-        short = wanted if isinstance(wanted, int) else wanted.get("shortest_edge")
+        resized = config.get("size", size)
+        short = resized if isinstance(resized, int) else resized.get("shortest_edge")
         return cls(
             size=size,
             mean=tuple(config.get("image_mean") or CLIP_MEAN),
@@ -121,12 +106,12 @@ class Preprocess:
 
 def _resize(rgb: Tensor, target: tuple[int, int], filter_name: str) -> Tensor:
     channels_first = rgb.permute(0, 3, 1, 2)  # channels-last memory: torch's uint8 kernel is at its best
+    if rgb.device.type != "cpu":  # the uint8 kernel is a CPU's
+        channels_first = channels_first.float()
+    resized = interpolate(channels_first, target, mode=filter_name, antialias=True, align_corners=False)
     if rgb.device.type != "cpu":
-        smooth = interpolate(channels_first.float(), target, mode=filter_name, antialias=True, align_corners=False)
-        return smooth.round_().clamp_(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
-    return interpolate(channels_first, target, mode=filter_name, antialias=True, align_corners=False).permute(
-        0, 2, 3, 1
-    )
+        resized = resized.round_().clamp_(0, 255).to(torch.uint8)
+    return resized.permute(0, 2, 3, 1)
 
 
 def _resize_pil(rgb: Tensor, target: tuple[int, int], filter_name: str) -> Tensor:

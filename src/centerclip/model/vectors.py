@@ -1,4 +1,4 @@
-"""From segment vectors to one score: EncodedVideo, the similarity rules, and CLIP4Clip's seqTransf head."""
+"""Segment vectors of a video, its one vector and its similarity to a sentence; and CLIP4clip's seqTransf head."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,12 +52,15 @@ def similarity(text: Tensor, videos: Sequence[EncodedVideo], *, rule: Rule = "me
 
 
 class TemporalTransformer(nn.Module):
-    """Lets a video's vectors see one another. At the start it is close to doing nothing."""
+    """CLIP4clip's seqTransf: a small transformer over the frame (or segment) vectors of a video, with a residual.
+
+    Untrained it changes next to nothing.
+    """
 
     def __init__(self, width: int, *, layers: int = 4, heads: int = 8, positions: int = 77) -> None:
         super().__init__()
         if width % heads:
-            raise ValueError(f"a width of {width} does not divide into {heads} heads")
+            raise ValueError(f"width {width} is not a multiple of {heads} heads")
         self.positions = nn.Embedding(positions, width)
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(
@@ -80,7 +83,7 @@ class TemporalTransformer(nn.Module):
         """vectors ``[V, S, D]``, mask ``[V, S]`` (True where real) -> ``[V, S, D]``."""
         count = vectors.shape[1]
         if count > self.positions.num_embeddings:
-            raise ValueError(f"the temporal transformer knows {self.positions.num_embeddings} positions, got {count}")
+            raise ValueError(f"the temporal transformer has {self.positions.num_embeddings} positions, got {count}")
         hidden = vectors + self.positions(torch.arange(count, device=vectors.device))
         ignore = None if mask is None else ~mask
         for layer in self.layers:

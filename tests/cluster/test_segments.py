@@ -92,11 +92,11 @@ def test_a_method_of_ones_own():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"segments": 4}, "valid are 1, 2, 3, 6"),
+        ({"segments": 4}, "choose 1, 2, 3, 6"),
         ({"frames": 5}, "not a whole number of videos of 5 frames"),
         ({"k": 28}, r"not between 1 and the 27 patch tokens of a segment \(3 frames of 9\)"),
         ({"prefix": 10}, "no patches after 10 prefix tokens"),
-        ({"grid": (2, 4)}, "9 patches are no 2 x 4 grid"),
+        ({"grid": (2, 4)}, "9 patches are not a 2 x 4 grid"),
         ({"method": "kmeans"}, '"kmedoids", "spectral", .* or a function'),
         ({"method": "attention"}, "needs scores"),
         ({"places": torch.zeros(1, 9, 3)}, "places must be"),
