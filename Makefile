@@ -68,14 +68,14 @@ clean: ## remove the virtual environment
 	@touch $@
 
 minivtt: .venv/ready ## train the bundled model again (about an hour on a CPU)
-	$(BIN)/centerclip data make minivtt-stills data/stills --clips 40000
+	$(BIN)/centerclip data make minivtt-images data/images --clips 40000
 	$(BIN)/centerclip data make minivtt data/minivtt --clips 4600
-	$(BIN)/centerclip train minivtt/stills --root data/stills
+	$(BIN)/centerclip train minivtt/images --root data/images
 	$(BIN)/centerclip train minivtt/demo --root data/minivtt
 	$(BIN)/python recipes/minivtt/bundle.py runs/minivtt-demo/best
 
 # Two runs at a time, whatever the machine: more cores finish each sooner.
-SMALL := --data minivtt --root data/minivtt-2000 --model runs/minivtt-stills/best --jobs 2 -o docs/results
+SMALL := --data minivtt --root data/minivtt-2000 --model runs/minivtt-images/best --jobs 2 -o docs/results
 TABLES := msvd activitynet msrvtt-7k msrvtt-9k lsmdc selection twice frames norm learning place clusters
 reports: .venv/ready ## every table and figure of the paper and beyond on MiniVTT, into docs/results (after minivtt; hours)
 	$(BIN)/centerclip data make minivtt data/minivtt-2000

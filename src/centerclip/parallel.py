@@ -1,4 +1,4 @@
-"""Runs a function over many jobs in processes of their own, so that a crash or a hang costs one job and no more."""
+"""Runs a function over many jobs in worker processes, so that a crash or a hang costs one job and no more."""
 
 import multiprocessing
 import os
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Outcome(Generic[Job, Result]):
-    """What became of a job: a result, or the reason why there is none."""
+    """The result of a job, or the reason why there is none."""
 
     job: Job
     result: Result | None = None
@@ -32,47 +32,64 @@ def run_each(
     timeout: float | None = None,
     setup: Callable[[], object] | None = None,
 ) -> Generator[Outcome[Job, Result], None, None]:
-    """Yield the outcome of ``function(job)`` for every job, as they finish.
+    """Yield the outcome of ``function(job)`` for every job, in the order in which they finish.
 
     Args:
         function: importable by name; jobs and results are pickled.
         jobs: taken one at a time, when a worker is free.
-        workers: processes at the same time. They start fresh (spawn), because forking beside threads can lock up.
+        workers: processes at the same time. They start fresh (spawn), because forking a process with threads can
+            deadlock.
         timeout: seconds after which a job's process is killed and the job counts as failed.
         setup: called once in each new process.
 
-    Closing the generator, or an exception in it, ends all processes at once.
+    Closing the generator, or an exception in it, stops all processes at once.
     """
-    crew: list[_Worker[Job, Result]] = []
-    todo = iter(jobs)
+    pool: list[_Worker[Job, Result]] = []
+    queue = iter(jobs)
     try:
         while True:
-            while len(crew) < workers and _give_next(todo, worker := _Worker(function, timeout, setup)):
-                crew.append(worker)
-            if not crew:
+            while len(pool) < workers and _send_next(queue, worker := _Worker(function, timeout, setup)):
+                pool.append(worker)
+            if not pool:
                 return
-            soonest = min(worker.deadline for worker in crew) - time.monotonic()
-            ready = wait([worker.pipe for worker in crew], None if soonest == float("inf") else max(0.0, soonest))
-            for worker in list(crew):
-                late = time.monotonic() >= worker.deadline
-                if worker.pipe not in ready and not late:
+            remaining = min(worker.deadline for worker in pool) - time.monotonic()
+            ready = wait([worker.pipe for worker in pool], None if remaining == float("inf") else max(0.0, remaining))
+            for worker in list(pool):
+                if worker.pipe in ready:
+                    outcome = worker.receive()
+                elif time.monotonic() >= worker.deadline:
+                    outcome = worker.failed(f"timed out after {timeout:g} seconds")
+                else:
                     continue
-                outcome = worker.take() if worker.pipe in ready else worker.failed(f"no end after {timeout:g} seconds")
                 if outcome is None:
                     continue
-                if worker.broken or not _give_next(todo, worker):
-                    crew.remove(worker)
-                    worker.end()
+                if worker.broken or not _send_next(queue, worker):
+                    pool.remove(worker)
+                    worker.stop()
                 yield outcome
     finally:
-        for worker in crew:
-            worker.end()
+        for worker in pool:
+            worker.stop()
 
 
-def _give_next(todo: Iterator[Job], worker: "_Worker[Job, Result]") -> bool:
-    """Hand the next job to a worker; False when there is none left."""
-    for job in todo:
-        worker.give(job)
+def usable_cores() -> int:
+    """The cores this process may use: containers and job schedulers often allow fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cores_per_rank(world: int = 1) -> int:
+    """This rank's share of the cores, at least 1: the ranks that ``torchrun`` starts on one machine divide them.
+
+    Args:
+        world: all ranks, for launchers that do not say how many of them are on this machine.
+    """
+    return max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", world)))
+
+
+def _send_next(queue: Iterator[Job], worker: "_Worker[Job, Result]") -> bool:
+    """Send the next job to a worker; False when there is none left."""
+    for job in queue:
+        worker.send(job)
         return True
     return False
 
@@ -87,24 +104,24 @@ class _Worker(Generic[Job, Result]):
         self.process: SpawnProcess | None = None
         self.ready = self.broken = False
 
-    def give(self, job: Job) -> None:
+    def send(self, job: Job) -> None:
         if self.process is None:
             context = multiprocessing.get_context("spawn")
-            self.pipe, theirs = context.Pipe()
-            self.process = context.Process(target=_serve, args=(theirs, self.function, self.setup), daemon=True)
+            self.pipe, worker_end = context.Pipe()
+            self.process = context.Process(target=_serve, args=(worker_end, self.function, self.setup), daemon=True)
             self.process.start()
-            theirs.close()  # so that the death of the process ends the pipe
+            worker_end.close()  # so that the death of the process closes the pipe
         self.job = job
         self.start_clock()
-        with suppress(BrokenPipeError):  # it died since its last job, which the end of the pipe will tell
+        with suppress(BrokenPipeError):  # it died since its last job; receive() sees the closed pipe
             self.pipe.send(job)
 
     def start_clock(self) -> None:
-        """A job's time does not include the seconds that a process takes to start."""
+        """Start the timeout of a job, which does not include the seconds that a process takes to start."""
         self.deadline = time.monotonic() + (self.timeout if self.timeout and self.ready else float("inf"))
 
-    def take(self) -> Outcome[Job, Result] | None:
-        """The outcome of the job; None when the process only says that it has started."""
+    def receive(self) -> Outcome[Job, Result] | None:
+        """The outcome of the job; None when the process only reports that it has started."""
         try:
             if not self.ready:
                 self.ready = self.pipe.recv()
@@ -121,7 +138,7 @@ class _Worker(Generic[Job, Result]):
         self.broken = True
         return Outcome(self.job, error=reason)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         assert self.process is not None
         self.process.kill()
         self.process.join()
@@ -130,8 +147,8 @@ class _Worker(Generic[Job, Result]):
 
 
 def _serve(pipe: Connection, function: Callable[[Job], Result], setup: Callable[[], object] | None) -> None:
-    """The life of a worker process: jobs in, (result, error) out, until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    """The main loop of a worker process: jobs in, (result, error) out, until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
     if setup is not None:
         setup()
     pipe.send(True)
@@ -142,7 +159,7 @@ def _serve(pipe: Connection, function: Callable[[Job], Result], setup: Callable[
             return
         try:
             answer: tuple[Result | None, str | None] = (function(job), None)
-        except Exception as error:  # whatever it is, it is this job's, and the next one may be fine
+        except Exception as error:  # of any kind: it concerns this job alone
             answer = (None, str(error) or type(error).__name__)
         try:
             pipe.send(answer)
@@ -151,12 +168,7 @@ def _serve(pipe: Connection, function: Callable[[Job], Result], setup: Callable[
 
 
 def _exit_text(code: int | None) -> str:
-    """An exit code in words: signals have names."""
+    """An exit code as text; signals by name."""
     if code is None or code >= 0:
         return f"exit code {code}"
     return f"signal {signal.Signals(-code).name}"
-
-
-def usable_cores() -> int:
-    """The cores this process may use: containers and job schedulers often give fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_whole_folder_is_fine(folder: Path) -> None:
     result = run("verify", "folder", "--root", folder, "--workers", 1)
     assert result.exit_code == 0, result.output
-    assert "All 2 videos that are there can be opened." in result.stdout
+    assert "All 2 videos found can be opened." in result.stdout
     assert load("folder", folder).fingerprint in result.stdout
 
 
@@ -76,7 +76,7 @@ def test_prepare_tells_what_it_did_and_what_failed(folder: Path, tmp_path: Path)
     target = tmp_path / "small"
     result = run("prepare", folder, target, "--workers", 1, "--short-side", 32)
     assert result.exit_code == 1
-    assert "2 encoded, 0 were there, 1 failed." in result.stdout
+    assert "2 encoded, 0 already there, 1 failed." in result.stdout
     assert "  bad.mp4: this is not a video" in result.stdout
     assert "1 videos failed; all are in" in result.stderr
     (folder / "bad.mp4").unlink()

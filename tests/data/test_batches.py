@@ -18,7 +18,7 @@ def test_ranks_cover_every_item_once(count: int, size: int, world: int, epoch: i
     seen = []
     for rank in range(world):
         mine = batches(count, size, rank=rank, world=world)
-        mine.go_to(epoch)
+        mine.seek(epoch)
         for batch in mine:
             assert 1 <= len(batch) <= size
             assert {number for number, _ in batch} == {epoch}
@@ -36,8 +36,8 @@ def test_full_batches_are_as_many_on_every_rank(count: int, size: int, world: in
 @given(counts, sizes, epochs, st.integers(0, 20))
 def test_starting_in_the_middle_gives_what_was_left(count: int, size: int, epoch: int, start: int) -> None:
     whole, rest = batches(count, size), batches(count, size)
-    whole.go_to(epoch)
-    rest.go_to(epoch, start)
+    whole.seek(epoch)
+    rest.seek(epoch, start)
     assert list(rest) == list(whole)[start:]
 
 
@@ -46,7 +46,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(count: int, epoch: 
     def steps(world: int) -> list[set[int]]:
         ranks = [batches(count, 12 // world, rank=rank, world=world, drop=True) for rank in range(world)]
         for rank in ranks:
-            rank.go_to(epoch)
+            rank.seek(epoch)
         return [{item for batch in step for _, item in batch} for step in zip(*ranks, strict=True)]
 
     assert steps(1) == steps(2) == steps(4)
@@ -55,7 +55,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(count: int, epoch: 
 def test_the_order_changes_with_seed_and_epoch_and_is_known() -> None:
     first = batches(8, 8)
     second = batches(8, 8)
-    second.go_to(1)
+    second.seek(1)
     assert first.order() == [4, 3, 2, 1, 5, 0, 7, 6]
     assert first.order() != second.order()
     assert EpochBatches(8, 8, seed=8, shuffle=True, drop_last=False).order() != first.order()

@@ -134,8 +134,8 @@ def test_folder_without_splits_holds_out_by_id(tmp_path: Path) -> None:
         ("activitynet", "val_1.json", "{", "not JSON"),
         ("activitynet", "val_1.json", '{"v": {"sentences": "word"}}', "list of sentences"),
         ("activitynet", "val_1.json", '["v"]', "must map"),
-        ("lsmdc", "LSMDC16_challenge_1000_publictect.csv", "a,b,c", "6 were expected"),
-        ("didemo", "test_data.json", '[{"video": 3}]', "form of DiDeMo"),
+        ("lsmdc", "LSMDC16_challenge_1000_publictect.csv", "a,b,c", "instead of 6"),
+        ("didemo", "test_data.json", '[{"video": 3}]', "format of DiDeMo"),
         ("didemo", "test_data.json.gz", "not gzip but text", "not JSON"),
         ("msrvtt", "other.csv", "", "MSRVTT_JSFUSION_test.csv"),
         ("mrsvtt", "other.csv", "", "did you mean msrvtt"),
@@ -159,5 +159,5 @@ def test_truncated_gzip_is_an_annotation_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("split", ["", "tset", "train+train", "test+1k-A"])
 def test_unknown_and_doubled_splits_are_refused(tmp_path: Path, split: str) -> None:
-    with pytest.raises(AnnotationError, match="there is no split"):
+    with pytest.raises(AnnotationError, match="unknown split"):
         read_captions("msvd", tmp_path, split)

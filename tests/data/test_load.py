@@ -86,7 +86,7 @@ def test_a_copy_with_another_extension_is_found_but_never_for_two_videos(tmp_pat
     made_up.text(tmp_path / "captions.csv", made_up.table(rows))
     assert load("folder", tmp_path).videos[0].path == tmp_path / "sub/dog.mp4"
     made_up.text(tmp_path / "captions.csv", made_up.table([*rows, ("sub/dog.avi", "y", "test")]))
-    with pytest.raises(AnnotationError, match=r"dog\.mov and sub/dog\.avi are both found"):
+    with pytest.raises(AnnotationError, match=r"dog\.mov and sub/dog\.avi both match"):
         load("folder", tmp_path)
 
 

@@ -93,7 +93,7 @@ def test_a_folder_is_copied_bad_files_are_named_and_a_second_run_only_does_the_r
     assert (report.done, report.skipped) == (2, 0)
     assert set(report.failed) == {"sub/bad.mp4", "a.mov"}
     assert "not a video" in report.failed["sub/bad.mp4"]
-    assert "a.avi becomes a.mp4 too" in report.failed["a.mov"]
+    assert "a.avi would also become a.mp4" in report.failed["a.mov"]
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     made = {"a.mp4", "sub/00.01-00.02.171.mp4"}
     assert files(target) == made | {"prepare.json", "prepare-report.json"}
@@ -128,11 +128,11 @@ def test_a_copy_that_cannot_be_made_leaves_the_earlier_one_and_no_partial_file(t
 def test_a_folder_keeps_one_setting_one_run_and_never_the_originals(tmp_path: Path) -> None:
     source, target = clip(tmp_path / "in/a.mp4").parent, tmp_path / "out"
     text(target / "prepare.json", '{"fps": 1.0, "short_side": 224}')
-    with pytest.raises(DataError, match="another setting"):
+    with pytest.raises(DataError, match="other settings"):
         prepare(source, target)
     with (target / "prepare.json").open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(DataError, match="another prepare"):
+        with pytest.raises(DataError, match="is writing to"):
             prepare(source, target, fps=1.0)
     with pytest.raises(DataError, match="originals"):
         prepare(source, source)
@@ -150,7 +150,7 @@ def interrupted(source: Path, target: Path) -> subprocess.Popen[bytes]:
         shutil.copy(long, source / f"{number}.mp4")
     run = subprocess.Popen([sys.executable, "-c", PROGRAM, source, target], start_new_session=True)
     for _ in range(2400):
-        if any(target.glob(".*.part")):
+        if any(target.glob(".*.part*")):
             return run
         time.sleep(0.05)
     raise AssertionError("nothing was written")
@@ -162,7 +162,7 @@ def test_ctrl_c_leaves_only_whole_files(tmp_path: Path) -> None:
     os.killpg(run.pid, signal.SIGINT)  # as the terminal does: to the workers too
     assert run.wait(timeout=60) != 0
     left = files(target)
-    assert not {name for name in left if name.endswith(".part")}
+    assert not {name for name in left if ".part" in name}
     assert len({name for name in left if name.endswith(".mp4")}) < 3
     for name in left - {"prepare.json"}:
         assert probe(target / name).duration == pytest.approx(30, abs=1)

@@ -31,7 +31,7 @@ def test_every_job_has_an_outcome_whatever_it_does() -> None:
     assert {job: outcome.error for job, outcome in outcomes.items() if outcome.error is not None} == {
         "raise": "this one is bad",
         "crash": "its process ended with signal SIGKILL",
-        "hang": "no end after 2 seconds",
+        "hang": "timed out after 2 seconds",
     }
     assert not multiprocessing.active_children()
 

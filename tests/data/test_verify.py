@@ -47,7 +47,7 @@ def test_splits_without_annotations_are_told_unless_they_were_asked_for(tmp_path
     assert set(result.absent) == {"train", "val"}
     with pytest.raises(AnnotationError, match=r"LSMDC16_annos_val\.csv"):
         verify("lsmdc", tmp_path, split="val", quick=True)
-    with pytest.raises(AnnotationError, match="no annotation file here"):
+    with pytest.raises(AnnotationError, match="no annotation files of msvd found"):
         verify("msvd", tmp_path, quick=True)
 
 

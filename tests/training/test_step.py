@@ -11,7 +11,7 @@ from centerclip.distributed import Processes
 from centerclip.errors import RecipeError
 from centerclip.training.loop import choose_precision
 from centerclip.training.loss import compute_gradients, contrastive_loss
-from centerclip.training.optimizer import PARTS, freeze, make_optimizer, rate
+from centerclip.training.optimizer import PARTS, freeze, lr_factor, make_optimizer
 from centerclip.training.recipe import TrainSettings
 
 from ..model.tiny import center_clip, videos
@@ -106,13 +106,13 @@ def test_gradient_checkpointing_changes_nothing_but_memory():
 
 
 def test_schedule_rises_then_falls_to_nothing():
-    rates = [rate(step, 100, warmup=0.1) for step in range(100)]
+    rates = [lr_factor(step, 100, warmup=0.1) for step in range(100)]
     assert rates[:10] == pytest.approx([(step + 1) / 11 for step in range(10)])
     assert rates[10] == 1.0
     assert rates[55] == pytest.approx(0.5)
     assert all(a > b for a, b in pairwise(rates[10:]))
     assert 0 < rates[-1] < 0.001
-    assert rate(0, 1, warmup=0.0) == 1.0
+    assert lr_factor(0, 1, warmup=0.0) == 1.0
 
 
 def test_biases_do_not_decay_and_frozen_parts_stay_out():

@@ -8,116 +8,36 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .common import progress
+from .common import Annotations, AsJson, progress
 
 if TYPE_CHECKING:
     from ..data.minivtt import Report
     from ..data.prepare import PrepareReport
     from ..data.verify import SplitCheck, Verification
 
-
-make_app = typer.Typer(name="make", help="Generate a benchmark.", no_args_is_help=True)
-Folder = Annotated[Path, typer.Argument(help="New folder; a stopped run goes on where it was.")]
-Seed = Annotated[int, typer.Option(min=0, help="Another seed, other scenes of the same world.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="cores")]
-Things = Annotated[
-    Literal["emoji", "shapes"] | None, typer.Option(help="What to draw.", show_default="emoji, shapes without a font")
-]
-Font = Annotated[
-    Path | None,
-    typer.Option(help="Emoji font.", show_default="Noto Color Emoji of this computer", envvar="CENTERCLIP_FONT"),
-]
-Force = Annotated[bool, typer.Option("--force", help="Remove what an earlier run made in the folder; start anew.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-
-
-@make_app.command()
-def minivtt(
-    folder: Folder,
-    clips: Annotated[int, typer.Option(min=20, help="Clips of all splits.")] = 2000,
-    seed: Seed = 0,
-    workers: Workers = None,
-    things: Things = None,
-    font: Font = None,
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Generate MiniVTT: clips of things that move in places, with sentences and event times."""
-    from ..data.minivtt import make
-
-    with progress("drawing clips", quiet=as_json) as show:
-        report = make(
-            folder, clips=clips, seed=seed, workers=workers, things=things, font=font, force=force, on_progress=show
-        )
-    _tell(report, "clips", as_json)
-
-
-@make_app.command()
-def minivtt_stills(
-    folder: Folder,
-    clips: Annotated[int, typer.Option(min=20, help="Pictures of all splits.")] = 30_000,
-    seed: Seed = 0,
-    workers: Workers = None,
-    things: Things = None,
-    font: Font = None,
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Generate pictures of the world of MiniVTT, as videos of one frame: a model learns names from them first."""
-    from ..data.minivtt import make_stills
-
-    with progress("drawing pictures", quiet=as_json) as show:
-        report = make_stills(
-            folder, clips=clips, seed=seed, workers=workers, things=things, font=font, force=force, on_progress=show
-        )
-    _tell(report, "pictures", as_json)
-
-
-def _tell(report: "Report", what: str, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(asdict(report), indent=2))
-    else:
-        if report.note:
-            typer.echo(report.note)
-        counts = ", ".join(f"{split} {count:,}" for split, count in report.clips.items())
-        typer.echo(
-            f"{report.made:,} {what} of {report.things} made in {report.seconds:,.0f} s, {report.skipped:,} were there "
-            f"({counts}); {report.bytes / 1e6:,.1f} MB in {report.folder}."
-        )
-        for name, reason in report.failed.items():
-            typer.echo(f"Failed: {name}: {reason}")
-    if report.failed:
-        typer.echo(f"centerclip: {len(report.failed):,} jobs failed; run the command again for them.", err=True)
-        raise typer.Exit(1)
-
-
-LISTED = 20  # names on the screen; --json has all of them
+MAX_LISTED = 20  # names on the screen; --json has all of them
 app = typer.Typer(
     name="data", help="Check a copy of a benchmark, make it small, or generate one.", no_args_is_help=True
 )
-
-
+make_app = typer.Typer(name="make", help="Generate a benchmark.", no_args_is_help=True)
 app.add_typer(make_app, name="make")
+Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes.", show_default="the number of cores")]
 
 
 @app.command()
 def verify(
     name: Annotated[str, typer.Argument(help="msrvtt, msrvtt-7k, msvd, lsmdc, activitynet, didemo or folder.")],
-    root: Annotated[Path, typer.Option(help="Folder with the videos, in any sub-folders.")],
-    annotations: Annotated[
-        Path | None, typer.Option(help="Folder with the annotation files.", show_default="ROOT or ROOT/annotations")
-    ] = None,
+    root: Annotated[Path, typer.Option(help="Folder with the videos; sub-folders are searched.")],
+    annotations: Annotations = None,
     split: Annotated[
-        str | None, typer.Option(help="train, val, test, or some of them joined by '+'.", show_default="all")
+        str | None, typer.Option(help="train, val, test, or several joined by '+'.", show_default="all")
     ] = None,
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Accept missing videos and other counts than the published ones.")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Do not open the videos.")] = False,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Videos opened at the same time.", show_default="cores")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    workers: Workers = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare a copy of a benchmark with the published figures and open every video of it."""
     from ..data.benchmark import format_of, split_names
@@ -136,9 +56,9 @@ def verify(
         )
     problems = _problems(result, allow_missing)
     if as_json:
-        typer.echo(json.dumps(_verification(result, ok=not problems), indent=2))
+        typer.echo(json.dumps(_as_dict(result, ok=not problems), indent=2))
     else:
-        _show(result)
+        _print_verification(result)
     if problems:
         typer.echo(f"centerclip: {'; '.join(problems)}.", err=True)
         raise typer.Exit(1)
@@ -147,13 +67,11 @@ def verify(
 @app.command()
 def prepare(
     source: Annotated[Path, typer.Argument(help="Folder with the videos.")],
-    target: Annotated[Path, typer.Argument(help="Folder for the small copies; a stopped run goes on where it was.")],
-    fps: Annotated[float, typer.Option(min=0.01, help="Frames a second.")] = 3.0,
+    target: Annotated[Path, typer.Argument(help="Folder for the small copies; a stopped run can be resumed.")],
+    fps: Annotated[float, typer.Option(min=0.01, help="Frames per second.")] = 3.0,
     short_side: Annotated[int, typer.Option(min=2, help="Pixels; smaller videos keep their size.")] = 224,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Videos encoded at the same time.", show_default="cores")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    workers: Workers = None,
+    as_json: AsJson = False,
 ) -> None:
     """Re-encode a folder of videos small, so that training reads them many times faster."""
     from ..data.prepare import REPORT
@@ -172,8 +90,66 @@ def prepare(
         raise typer.Exit(1)
 
 
+Folder = Annotated[Path, typer.Argument(help="New folder; a stopped run can be resumed.")]
+Seed = Annotated[int, typer.Option(min=0, help="Another seed gives other scenes of the same world.")]
+Things = Annotated[
+    Literal["emoji", "shapes"] | None,
+    typer.Option(help="What to draw.", show_default="emoji, or shapes without an emoji font"),
+]
+Font = Annotated[
+    Path | None,
+    typer.Option(help="Emoji font.", show_default="Noto Color Emoji of this computer", envvar="CENTERCLIP_FONT"),
+]
+Force = Annotated[bool, typer.Option("--force", help="Remove what an earlier run made in the folder, and start over.")]
+
+
+@make_app.command()
+def minivtt(
+    folder: Folder,
+    clips: Annotated[int, typer.Option(min=20, help="Clips of all splits.")] = 2000,
+    seed: Seed = 0,
+    workers: Workers = None,
+    things: Things = None,
+    font: Font = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Generate MiniVTT: clips of things that move in places, with captions and event times."""
+    from ..data.minivtt import make
+
+    with progress("drawing clips", quiet=as_json) as show:
+        report = make(
+            folder, clips=clips, seed=seed, workers=workers, things=things, font=font, force=force, on_progress=show
+        )
+    _print_report(report, "clips", as_json)
+
+
+@make_app.command()
+def minivtt_images(
+    folder: Folder,
+    clips: Annotated[int, typer.Option(min=20, help="Images of all splits.")] = 30_000,
+    seed: Seed = 0,
+    workers: Workers = None,
+    things: Things = None,
+    font: Font = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Generate training images of MiniVTT, as videos of one frame, from which a model learns names first."""
+    from ..data.minivtt import make_images
+
+    with progress("drawing images", quiet=as_json) as show:
+        report = make_images(
+            folder, clips=clips, seed=seed, workers=workers, things=things, font=font, force=force, on_progress=show
+        )
+    _print_report(report, "images", as_json)
+
+
+make_app.command("minivtt-stills", hidden=True)(minivtt_images)  # its former name
+
+
 def _problems(result: "Verification", allow_missing: bool) -> list[str]:
-    """Why a copy is not as it should be, in words."""
+    """A sentence for each problem of a copy."""
     problems = []
     if result.missing and not allow_missing:
         problems.append(f"{len(result.missing):,} videos are missing (accept a smaller gallery with --allow-missing)")
@@ -184,12 +160,12 @@ def _problems(result: "Verification", allow_missing: bool) -> list[str]:
     return problems
 
 
-def _verification(result: "Verification", *, ok: bool) -> dict[str, object]:
+def _as_dict(result: "Verification", *, ok: bool) -> dict[str, object]:
     splits = [asdict(check) | {"differences": check.differences} for check in result.splits]
     return {"ok": ok} | asdict(result) | {"splits": splits, "missing": result.missing}
 
 
-def _show(result: "Verification") -> None:
+def _print_verification(result: "Verification") -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -208,33 +184,33 @@ def _show(result: "Verification") -> None:
     for difference in result.differences:
         typer.echo(f"Differs: {difference}.")
     for split, reason in result.absent.items():
-        typer.echo(f"Not checked: {split}, {reason}")
+        typer.echo(f"Not checked: {split}: {reason}")
     if result.missing:
         typer.echo(f"Missing, {len(result.missing):,} videos:\n{_listing(result.missing)}")
     if result.unreadable:
         named = [f"{video}: {reason}" for video, reason in result.unreadable.items()]
         typer.echo(f"Unreadable, {len(named):,} of {result.opened:,} videos opened:\n{_listing(named)}")
     elif result.opened:
-        typer.echo(f"All {result.opened:,} videos that are there can be opened.")
+        typer.echo(f"All {result.opened:,} videos found can be opened.")
 
 
 def _row(check: "SplitCheck") -> tuple[str, ...]:
-    known = check.published
+    published = check.published
     return (
         check.split,
-        _beside(check.videos, known.videos if known else None),
-        _beside(check.captions, known.captions if known else None),
+        _count(check.videos, published.videos if published else None),
+        _count(check.captions, published.captions if published else None),
         f"{check.found:,}",
         check.fingerprint if check.found else "",
     )
 
 
-def _beside(here: int, published: int | None) -> str:
-    return f"{here:,}" if published is None else f"{here:,} ({published:,})"
+def _count(count: int, published: int | None) -> str:
+    return f"{count:,}" if published is None else f"{count:,} ({published:,})"
 
 
 def _summary(report: "PrepareReport") -> str:
-    line = f"{report.done:,} encoded, {report.skipped:,} were there, {len(report.failed):,} failed."
+    line = f"{report.done:,} encoded, {report.skipped:,} already there, {len(report.failed):,} failed."
     if report.source_bytes:
         saved = report.source_bytes - report.target_bytes
         line += (
@@ -249,5 +225,23 @@ def _megabytes(size: int) -> str:
 
 
 def _listing(names: Sequence[str]) -> str:
-    rest = [f"... and {len(names) - LISTED:,} more (all of them with --json)"] if len(names) > LISTED else []
-    return "\n".join(f"  {name}" for name in [*names[:LISTED], *rest])
+    rest = [f"... and {len(names) - MAX_LISTED:,} more (all of them with --json)"] if len(names) > MAX_LISTED else []
+    return "\n".join(f"  {name}" for name in [*names[:MAX_LISTED], *rest])
+
+
+def _print_report(report: "Report", what: str, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(asdict(report), indent=2))
+    else:
+        if report.note:
+            typer.echo(report.note)
+        counts = ", ".join(f"{split} {count:,}" for split, count in report.clips.items())
+        typer.echo(
+            f"{report.made:,} {what} of {report.things} made in {report.seconds:,.0f} s, {report.skipped:,} already "
+            f"there ({counts}); {report.bytes / 1e6:,.1f} MB in {report.folder}."
+        )
+        for name, reason in report.failed.items():
+            typer.echo(f"Failed: {name}: {reason}")
+    if report.failed:
+        typer.echo(f"centerclip: {len(report.failed):,} jobs failed; run the same command again to retry.", err=True)
+        raise typer.Exit(1)

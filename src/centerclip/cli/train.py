@@ -1,12 +1,12 @@
-"""``centerclip train``: run a recipe, on one process or, under torchrun, on many."""
+"""``centerclip train``: train by a recipe, on one process or, under torchrun, on many."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from .common import AllowMissing, Annotations, ProgressBar, Root, progress
 
 if TYPE_CHECKING:
     from ..data import Benchmark
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
 def train(
     recipe: Annotated[
-        str | None, typer.Argument(help="A TOML file, or a name that --list shows, such as msrvtt/b32-B6-4-49.")
+        str | None, typer.Argument(help="A TOML file, or a name from --list such as msrvtt/b32-B6-4-49.")
     ] = None,
-    root: Annotated[Path | None, typer.Option(help="Folder with the videos of the benchmark.")] = None,
-    annotations: Annotated[
-        Path | None, typer.Option(help="Folder with the annotation files.", show_default="ROOT or ROOT/annotations")
-    ] = None,
+    root: Root = None,
+    annotations: Annotations = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the run.", show_default="runs/RECIPE")
     ] = None,
@@ -33,17 +31,16 @@ def train(
     select_on: Annotated[
         str | None, typer.Option(help="Split that chooses the best epoch.", show_default="the recipe's: val")
     ] = None,
-    allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Go on without videos that are absent.")
-    ] = False,
+    allow_missing: AllowMissing = False,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Decoding processes for each training process.", show_default="cores")
+        int | None,
+        typer.Option(min=0, help="Decoding processes of each training process.", show_default="its share of the cores"),
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="Show the recipes that come with CenterCLIP.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the built-in recipes.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Show every setting of the recipe and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
-    """Train by a recipe. The same command again goes on where a stopped run was."""
+    """Train by a recipe. The same command again resumes a stopped run."""
     from ..training.recipe import find_recipe, read_recipe, settings_help, to_toml
 
     if show_list:
@@ -53,7 +50,7 @@ def train(
         if show:
             _print_settings(list(settings_help()))
             return
-        raise typer.BadParameter("name a recipe; `centerclip train --list` shows those that come with CenterCLIP.")
+        raise typer.BadParameter("name a recipe; `centerclip train --list` lists the built-in ones.")
     path = find_recipe(recipe)
     changes = [*(overrides or []), *([f'data.validate_on="{select_on}"'] if select_on else [])]
     plan = read_recipe(path, changes)
@@ -61,7 +58,7 @@ def train(
         typer.echo(json.dumps(plan.model_dump(), indent=2) if as_json else to_toml(plan))
         return
     if root is None:
-        raise typer.BadParameter(f"--root is missing: the folder with the videos of {plan.data.benchmark}.")
+        raise typer.BadParameter(f"name the folder with the videos of {plan.data.benchmark} with --root.")
     folder = output or Path("runs") / f"{path.parent.name}-{path.stem}"
     _run(plan, root, annotations, folder, allow_missing=allow_missing, workers=workers, as_json=as_json)
 
@@ -87,9 +84,13 @@ def _run(
         return load(plan.data.benchmark, root, name, annotations=annotations, allow_missing=allow_missing)
 
     with processes() as group:
-        say = _speaker(group, quiet=as_json)
-        extra = plan.model.new.vocabulary_from if plan.model.start == "new" else ""
-        further = read_captions("folder", root, plan.data.train, annotations=root / extra) if extra else {}
+
+        def say(text: str) -> None:
+            if group.main:
+                typer.echo(text, err=as_json)
+
+        table = plan.model.new.vocabulary_from if plan.model.start == "new" else ""
+        further = read_captions("folder", root, plan.data.train, annotations=root / table) if table else {}
         vocabulary = tuple(caption for captions in further.values() for caption in captions)
         data = Splits(split(plan.data.train), split(plan.data.validate_on), vocabulary)
         test = split(plan.data.test) if plan.data.test else None
@@ -98,14 +99,12 @@ def _run(
         group.barrier()
         say(f"Training on {data.train}, choosing the epoch on {data.select}")
         if plan.data.validate_on == plan.data.test:
-            say(
-                "Warning: the best epoch is chosen on the test split; its numbers are too good to be compared honestly."
-            )
+            say("Warning: the best epoch is chosen on the test split, so its numbers on that split are too good.")
         if finished(folder):
             say(f"{folder} has a finished run; remove it to train again.")
         else:
-            with _bar(quiet=as_json or not group.main) as bar:
-                run(plan, data, folder, group, workers=workers, on_step=bar,
+            with progress("training", quiet=as_json or not group.main) as bar:
+                run(plan, data, folder, group, workers=workers, on_step=lambda step: _show(bar, step),
                     on_validation=lambda epoch, result: say(_line(epoch, result)))  # fmt: skip
             if group.main:
                 draw_curve(folder)
@@ -119,7 +118,7 @@ def _run(
             content = {name: {"label": each.label(), **each.metrics} for name, each in results.items()}
             typer.echo(json.dumps({"folder": str(folder), "model": str(folder / BEST), **content}, indent=2))
         else:
-            _finish(folder, list(results.values()))
+            _print_end(folder, list(results.values()))
 
 
 def _evaluate(model: Path, split: "Benchmark", group: "Processes", workers: int | None) -> "Evaluation":
@@ -130,22 +129,14 @@ def _evaluate(model: Path, split: "Benchmark", group: "Processes", workers: int 
     return evaluate(best, split, workers=workers, rank=group.rank, world=group.world)
 
 
-def _speaker(group: "Processes", *, quiet: bool) -> Callable[[str], None]:
-    def say(text: str) -> None:
-        if group.main:
-            typer.echo(text, err=quiet)
-
-    return say
-
-
 def _line(epoch: int, result: "Evaluation") -> str:
-    found = result.metrics["t2v"]
-    figures = "  ".join(f"{name} {found[key]:.1f}" for name, key in
+    metrics = result.metrics["t2v"]
+    figures = "  ".join(f"{name} {metrics[key]:.1f}" for name, key in
                         (("R@1", "R1"), ("R@5", "R5"), ("R@10", "R10"), ("MdR", "MdR"), ("MnR", "MnR")))  # fmt: skip
     return f"epoch {epoch}: text-to-video {figures}  ({result.label()})"
 
 
-def _finish(folder: Path, results: "list[Evaluation]") -> None:
+def _print_end(folder: Path, results: "list[Evaluation]") -> None:
     from .evaluate import print_results
 
     print_results(results)
@@ -153,27 +144,11 @@ def _finish(folder: Path, results: "list[Evaluation]") -> None:
     typer.echo(f"Compare it with another run: centerclip evaluate --compare {folder} OTHER")
 
 
-@contextmanager
-def _bar(*, quiet: bool) -> "Iterator[Callable[[Progress], None]]":
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    columns = (
-        TextColumn("epoch {task.fields[epoch]}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}"),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False),
-    )  # fmt: skip
-    with Bars(*columns, console=Console(stderr=True), disable=quiet) as bar:
-        task = bar.add_task("train", total=None, epoch="", state="")
-
-        def show(progress: "Progress") -> None:
-            state = f"loss {progress.loss:.3f}  {progress.pairs_per_second:.1f} pairs/s"
-            if progress.best:
-                state += f"  best R@1 {progress.best['metrics']['t2v']['R1']:.1f}"
-            bar.update(task, completed=progress.step, total=progress.steps,
-                       epoch=f"{progress.epoch}/{progress.epochs}", state=state)  # fmt: skip
-
-        yield show
+def _show(bar: ProgressBar, progress: "Progress") -> None:
+    best = f"  best R@1 {progress.best['metrics']['t2v']['R1']:.1f}" if progress.best else ""
+    epoch = f"epoch {progress.epoch}/{progress.epochs}"
+    note = f"{epoch}  loss {progress.loss:.3f}  {progress.pairs_per_second:.1f} pairs/s{best}"
+    bar(progress.step, progress.steps, note)
 
 
 def _print_list(as_json: bool) -> None:
@@ -181,11 +156,11 @@ def _print_list(as_json: bool) -> None:
 
     recipes = list(list_recipes())
     if as_json:
-        typer.echo(json.dumps([{"name": name, "what": what} for name, what in recipes], indent=2))
+        typer.echo(json.dumps([{"name": name, "what": title} for name, title in recipes], indent=2))
         return
     width = max(len(name) for name, _ in recipes)
-    for name, what in recipes:
-        typer.echo(f"{name:<{width}}  {what}")
+    for name, title in recipes:
+        typer.echo(f"{name:<{width}}  {title}")
 
 
 def _print_settings(settings: list[tuple[str, str, str]]) -> None:

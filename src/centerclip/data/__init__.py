@@ -1,7 +1,8 @@
-"""A benchmark -> (video, captions) pairs. ``loader`` and ``cache`` import torch; the rest of the package is light."""
+"""A benchmark -> (video, captions) pairs. ``loader`` and what opens videos import torch; the rest is light."""
 
 from ..errors import AnnotationError, DataError, MissingVideosError, UnreadableVideoError, WorkerDiedError
-from .benchmark import FORMATS, Benchmark, Clip, load, read_captions
+from .benchmark import Benchmark, Clip, load, read_captions
+from .formats import FORMATS
 
 __all__ = [
     "FORMATS",

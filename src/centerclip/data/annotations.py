@@ -1,4 +1,5 @@
-"""Opens a pickle that holds nothing but containers, strings and numbers: no class, no function, no code."""
+"""Finds and reads annotation files, plain or gzipped. Their content is not trusted: no pickle runs code, no file fills
+the memory, and whatever is malformed is an :class:`AnnotationError` that names the file."""
 
 import csv
 import gzip
@@ -13,32 +14,8 @@ from typing import Any, NoReturn
 
 from ..errors import AbsentError, AnnotationError
 
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Containers, strings and numbers have opcodes of their own; everything else asks for a class, and is refused."""
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise AnnotationError(f"the pickle asks for {module}.{name}; only lists, dicts and strings are opened.")
-
-    def persistent_load(self, identity: Any) -> NoReturn:
-        raise AnnotationError(
-            "the pickle refers to something outside itself; only lists, dicts and strings are opened."
-        )
-
-
-def load_plain(content: bytes, source: str) -> Any:
-    """The value of a pickle of plain containers. ``source`` names it in errors."""
-    try:
-        return _PlainUnpickler(io.BytesIO(content), encoding="utf-8").load()
-    except AnnotationError as error:
-        raise AnnotationError(f"{source}: {error}") from error
-    # A malformed pickle raises almost anything.
-    except Exception as error:
-        raise AnnotationError(f"{source} is not a readable pickle: {error}.") from error
-
-
-MOST_BYTES = 2**30  # of one file, unpacked: ten times the largest benchmark, small enough for any machine
-Captions = dict[str, list[str]]  # video id -> its sentences
+MAX_FILE_BYTES = 2**30  # unpacked: ten times the largest benchmark, small enough for any machine
+Captions = dict[str, list[str]]  # video id -> its captions
 
 
 @dataclass(frozen=True)
@@ -54,9 +31,9 @@ class AnnotationFiles:
                 for path in (folder / name, folder / f"{name}.gz"):
                     if path.is_file():
                         return path
-        where = " or ".join(map(str, self.folders))
+        folders = " or ".join(map(str, self.folders))
         raise AbsentError(
-            f"no annotation file {' or '.join(names)} (or .gz) in {where}. Name its folder with --annotations."
+            f"no annotation file {' or '.join(names)} (or .gz) in {folders}. Name its folder with --annotations."
         )
 
     def json(self, *names: str) -> Any:
@@ -73,22 +50,37 @@ class AnnotationFiles:
         return [line.strip() for line in text.split("\n") if line.strip()]
 
     def pickle(self, *names: str) -> Any:
-        """The content of a pickle of plain containers and strings; nothing else is opened."""
+        """The content of a pickle of plain containers, strings and numbers; anything else is refused."""
         path = self.find(*names)
-        return load_plain(read_bytes(path), str(path))
+        try:
+            return _PlainUnpickler(io.BytesIO(read_bytes(path)), encoding="utf-8").load()
+        except AnnotationError as error:
+            raise AnnotationError(f"{path}: {error}") from error
+        except Exception as error:  # a malformed pickle raises almost anything
+            raise AnnotationError(f"{path} is not a readable pickle: {error}.") from error
 
     def rows(self, *names: str, columns: Iterable[str]) -> list[dict[str, str]]:
         """The rows of a CSV file with a header that has at least these columns."""
         return read_csv(self.find(*names), columns)
 
 
+class _PlainUnpickler(pickle.Unpickler):
+    """Containers, strings and numbers have opcodes of their own; everything else needs a class, and is refused."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise AnnotationError(f"the pickle needs {module}.{name}; only lists, dicts, strings and numbers are allowed.")
+
+    def persistent_load(self, identity: Any) -> NoReturn:
+        raise AnnotationError("the pickle refers to objects outside itself, which is not allowed.")
+
+
 def read_csv(path: Path, columns: Iterable[str]) -> list[dict[str, str]]:
-    """The rows of a CSV file, each a dict; an error names absent columns."""
+    """The rows of a CSV file, each a dict; missing columns are an error that names them."""
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
     try:
-        absent = sorted(set(columns) - set(reader.fieldnames or ()))
-        if absent:
-            raise AnnotationError(f"{path} has no column {', '.join(absent)}; its first line must name the columns.")
+        missing = sorted(set(columns) - set(reader.fieldnames or ()))
+        if missing:
+            raise AnnotationError(f"{path} has no column {', '.join(missing)}; its first line must name the columns.")
         return [{key: value or "" for key, value in row.items() if key is not None} for row in reader]
     except csv.Error as error:
         raise AnnotationError(f"{path}, line {reader.line_num}: {error}.") from error
@@ -108,16 +100,16 @@ def read_bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
-            content = (gzip.GzipFile(fileobj=file) if packed else file).read(MOST_BYTES + 1)
+            content = (gzip.GzipFile(fileobj=file) if packed else file).read(MAX_FILE_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise AnnotationError(f"{path} cannot be read: {error}.") from error
-    if len(content) > MOST_BYTES:
-        raise AnnotationError(f"{path} holds more than {MOST_BYTES >> 20:,} MB; no annotation file is that large.")
+    if len(content) > MAX_FILE_BYTES:
+        raise AnnotationError(f"{path} is larger than {MAX_FILE_BYTES >> 20:,} MB; no annotation file is that large.")
     return content
 
 
-def gather(pairs: Iterable[tuple[str, str]]) -> Captions:
-    """Captions by video, in order of appearance; white space is made plain, blank captions are left out."""
+def captions_by_video(pairs: Iterable[tuple[str, str]]) -> Captions:
+    """Captions of (video, caption) pairs by video, in order; white space is collapsed, blank captions are dropped."""
     captions: Captions = {}
     for video, caption in pairs:
         if plain := " ".join(caption.split()):
@@ -125,26 +117,26 @@ def gather(pairs: Iterable[tuple[str, str]]) -> Captions:
     return captions
 
 
-def pick(captions: Mapping[str, list[str]], videos: Iterable[str], *, source: str) -> Captions:
+def select_videos(captions: Mapping[str, list[str]], videos: Iterable[str], *, source: str) -> Captions:
     """The captions of these videos, in the order of ``videos``; a video without any is an error."""
-    chosen: Captions = {}
+    selected: Captions = {}
     for video in videos:
         if video not in captions:
-            raise AnnotationError(f"{source} has no caption for video {video}, which the split names.")
-        chosen[video] = captions[video]
-    return chosen
+            raise AnnotationError(f"{source} has no caption for video {video}, which is in the list of the split.")
+        selected[video] = captions[video]
+    return selected
 
 
-def members(value: Any, *, source: str) -> list[Any]:
+def require_list(value: Any, *, source: str) -> list[Any]:
     """The value, checked to be a list: a lone string would pass for a list of letters."""
     if not isinstance(value, list):
         raise AnnotationError(f"{source} must be a list of sentences, not {type(value).__name__}.")
     return value
 
 
-def strings(value: Any, *, source: str) -> list[str]:
+def require_strings(value: Any, *, source: str) -> list[str]:
     """The value, checked to be a list of strings."""
-    for member in members(value, source=source):
+    for member in require_list(value, source=source):
         if not isinstance(member, str):
-            raise AnnotationError(f"{source} holds {type(member).__name__} where a sentence must stand.")
+            raise AnnotationError(f"{source} contains a {type(member).__name__} where a sentence is expected.")
     return list(value)

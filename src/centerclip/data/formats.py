@@ -1,4 +1,8 @@
-"""How every benchmark writes its annotations, and what the papers say a split holds."""
+"""How each benchmark writes its annotations, and how many videos and captions the papers report for each split.
+
+A reader turns the published files into ``{video id: captions}`` for ``train``, ``val`` and ``test``. Models are
+selected on ``val``, so a benchmark that publishes none has a part of its training list held out.
+"""
 
 import hashlib
 import json
@@ -10,7 +14,16 @@ from typing import Any
 
 from ..errors import AnnotationError
 from ..files import VIDEO_SUFFIXES
-from .annotations import AnnotationFiles, Captions, gather, members, pick, read_csv, read_text, strings
+from .annotations import (
+    AnnotationFiles,
+    Captions,
+    captions_by_video,
+    read_csv,
+    read_text,
+    require_list,
+    require_strings,
+    select_videos,
+)
 
 
 @dataclass(frozen=True)
@@ -39,67 +52,60 @@ class Format:
     note: str = ""
 
 
-MSRVTT_FILE = "MSRVTT_data.json"
-
-
 def _read_msrvtt(files: AnnotationFiles, split: str, *, training: str) -> Captions:
-    """The captions of a split; ``training`` is the list in use, ``7k`` or ``9k``."""
+    """MSR-VTT: 10,000 videos of 20 sentences; the training-7K and training-9K lists, and the 1,000 pairs of test 1k-A.
+
+    ``val`` are the 497 videos of the training list that the data set itself marks ``validate``; ``train`` is the rest
+    of the list, ``train+val`` all of it. ``training`` is the list in use, ``7k`` or ``9k``.
+    """
     if split == "test":
         rows = files.rows("MSRVTT_JSFUSION_test.csv", columns=("video_id", "sentence"))
-        return gather((row["video_id"], row["sentence"]) for row in rows)
+        return captions_by_video((row["video_id"], row["sentence"]) for row in rows)
     listed = [row["video_id"] for row in files.rows(f"MSRVTT_train.{training}.csv", columns=("video_id",))]
-    data = files.json(MSRVTT_FILE)
+    name = "MSRVTT_data.json"
+    data = files.json(name)
     try:
-        own_split = {video["video_id"]: video["split"] for video in data["videos"]}
-        captions = gather((sentence["video_id"], sentence["caption"]) for sentence in data["sentences"])
+        marked = {video["video_id"]: video["split"] for video in data["videos"]}
+        captions = captions_by_video((sentence["video_id"], sentence["caption"]) for sentence in data["sentences"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise AnnotationError(f"{MSRVTT_FILE} is not in the form of MSR-VTT: {error!r} stands in the way.") from error
-    wanted = [video for video in listed if (own_split.get(video) == "validate") == (split == "val")]
-    return pick(captions, wanted, source=MSRVTT_FILE)
+        raise AnnotationError(f"{files.find(name)} is not in the format of MSR-VTT: {error!r}.") from error
+    wanted = [video for video in listed if (marked.get(video) == "validate") == (split == "val")]
+    return select_videos(captions, wanted, source=name)
 
 
-_TEST = Published(1_000, 1_000)
-_NOTE = "val is the part of the training list that MSR-VTT marks as validation; train+val is the whole list"
-MSRVTT_9K = Format(
-    name="msrvtt",
-    read=partial(_read_msrvtt, training="9k"),
-    published={"train+val": Published(9_000, 180_000), "test": _TEST},
-    note=_NOTE,
-)
-MSRVTT_7K = Format(
-    name="msrvtt-7k",
-    read=partial(_read_msrvtt, training="7k"),
-    published={"train+val": Published(7_010, 140_200), "test": _TEST},
-    note=_NOTE,
-)
-MSVD_JSON, MSVD_PICKLE = "captions_msvd.json", "raw-captions.pkl"
+def _msrvtt(name: str, training: str, published: Published) -> Format:
+    return Format(
+        name=name,
+        read=partial(_read_msrvtt, training=training),
+        published={"train+val": published, "test": Published(1_000, 1_000)},
+        note="val is the part of the training list that MSR-VTT marks as validation; train+val is the whole list",
+    )
 
 
 def _read_msvd(files: AnnotationFiles, split: str) -> Captions:
-    """The captions of the videos that ``{split}_list.txt`` names."""
-    source = files.find(MSVD_JSON, MSVD_PICKLE)
-    content = files.json(MSVD_JSON) if source.name.startswith(MSVD_JSON) else files.pickle(MSVD_PICKLE)
+    """MSVD: 1,970 videos of about 40 sentences, in either of the two caption files that are in use.
+
+    ``captions_msvd.json`` holds ``{id: [sentence, ...]}``; ``raw-captions.pkl`` holds ``{id: [[word, ...], ...]}``.
+    ``{split}_list.txt`` names the videos of a split.
+    """
+    json_name, pickle_name = "captions_msvd.json", "raw-captions.pkl"
+    source = files.find(json_name, pickle_name)
+    content = files.json(json_name) if source.name.startswith(json_name) else files.pickle(pickle_name)
     if not isinstance(content, dict):
         raise AnnotationError(f"{source} must map video ids to sentences, not be a {type(content).__name__}.")
-    captions = gather(
-        (str(video), _sentence(sentence, f"{source}, video {video}"))
+
+    def sentence(value: Any, where: str) -> str:
+        return value if isinstance(value, str) else " ".join(require_strings(value, source=where))
+
+    captions = captions_by_video(
+        (str(video), sentence(value, f"{source}, video {video}"))
         for video, sentences in content.items()
-        for sentence in members(sentences, source=f"{source}, video {video}")
+        for value in require_list(sentences, source=f"{source}, video {video}")
     )
-    return pick(captions, files.lines(f"{split}_list.txt"), source=str(source))
+    return select_videos(captions, files.lines(f"{split}_list.txt"), source=str(source))
 
 
-def _sentence(sentence: Any, source: str) -> str:
-    """A sentence that is a string, or a list of words."""
-    return sentence if isinstance(sentence, str) else " ".join(strings(sentence, source=source))
-
-
-MSVD = Format(
-    name="msvd",
-    read=_read_msvd,
-    published={"train": Published(1_200, 48_774), "val": Published(100, 4_290), "test": Published(670, 27_763)},
-)
-LSMDC_FILES = {
+_LSMDC_FILES = {
     "train": "LSMDC16_annos_training.csv",
     "val": "LSMDC16_annos_val.csv",
     "test": "LSMDC16_challenge_1000_publictect.csv",
@@ -107,101 +113,80 @@ LSMDC_FILES = {
 
 
 def _read_lsmdc(files: AnnotationFiles, split: str) -> Captions:
-    """The sentences of a split; quotation marks are part of them."""
+    """LSMDC: clips of films, one sentence each, in tab-separated files without a header.
+
+    A line is ``clip, start, end, start, end, sentence``; times are repeated in the clip's name, which has dots in it.
+    Quotation marks are part of the sentence.
+    """
     pairs = []
-    for number, line in enumerate(files.lines(LSMDC_FILES[split]), start=1):
+    for number, line in enumerate(files.lines(_LSMDC_FILES[split]), start=1):
         fields = line.split("\t")
         if len(fields) < 5:  # five when there is no sentence
-            raise AnnotationError(
-                f"{files.find(LSMDC_FILES[split])}, line {number}: {len(fields)} fields between tabs, 6 were expected."
-            )
+            path = files.find(_LSMDC_FILES[split])
+            raise AnnotationError(f"{path}, line {number} has {len(fields)} tab-separated fields instead of 6.")
         pairs.append((fields[0].strip(), " ".join(fields[5:])))
-    return gather(pairs)
-
-
-LSMDC = Format(
-    name="lsmdc",
-    read=_read_lsmdc,
-    published={
-        "train": Published(101_079, 101_079),
-        "val": Published(7_408, 7_408),
-        "test": Published(1_000, 1_000),
-    },
-    note="LSMDC has 118,081 clips in all; the 1,000 of the test are what results are reported on",
-)
+    return captions_by_video(pairs)
 
 
 def _read_activitynet(files: AnnotationFiles, split: str) -> Captions:
-    """One paragraph for each video of a split."""
+    """ActivityNet Captions: all sentences of a video joined into one paragraph. ``test`` is ``val_1``.
+
+    ``val`` is held out of the training file, because ``val_1`` is what results are reported on.
+    """
     name = "val_1.json" if split == "test" else "train.json"
     content = files.json(name)
     if not isinstance(content, dict) or not all(isinstance(video, dict) for video in content.values()):
         raise AnnotationError(f"{files.find(name)} must map video ids to their sentences.")
-    return gather(
-        (video, " ".join(strings(annotation.get("sentences"), source=f"{name}, {video}")))
+    return captions_by_video(
+        (video, " ".join(require_strings(annotation.get("sentences"), source=f"{name}, {video}")))
         for video, annotation in content.items()
         if split == "test" or held_out(video) == (split == "val")
     )
 
 
-ACTIVITYNET = Format(
-    name="activitynet",
-    read=_read_activitynet,
-    published={"train+val": Published(10_009, 10_009), "test": Published(4_917, 4_917)},
-    note="test is val_1; val is held out of the training file (about 1 video in 20); a caption is a whole paragraph",
-)
-
-
 def _read_didemo(files: AnnotationFiles, split: str) -> Captions:
-    """One paragraph for each video of a split."""
+    """DiDeMo: all descriptions of a video joined into one paragraph.
+
+    Two layouts are in use: ``didemo_{split}_label.csv``, whose rows hold paragraphs, and the original
+    ``{split}_data.json``, whose entries each describe one moment.
+    """
     table, original = f"didemo_{split}_label.csv", f"{split}_data.json"
     source = files.find(table, original)
-    described = _from_table(files, table) if source.name.startswith(table) else _from_original(files, original)
-    return {video: [" ".join(sentences)] for video, sentences in gather(described).items()}
-
-
-def _from_table(files: AnnotationFiles, name: str) -> Iterator[tuple[str, str]]:
-    for row in files.rows(name, columns=("video_path", "text")):
-        yield _video(row["video_path"]), row["text"]
-
-
-def _from_original(files: AnnotationFiles, name: str) -> Iterator[tuple[str, str]]:
     try:
-        for moment in files.json(name):
-            yield _video(moment["video"]), moment["description"]
+        if source.name.startswith(table):
+            pairs = [(row["video_path"], row["text"]) for row in files.rows(table, columns=("video_path", "text"))]
+        else:
+            pairs = [(moment["video"], moment["description"]) for moment in files.json(original)]
+        captions = captions_by_video((_didemo_id(path), description) for path, description in pairs)
     except (KeyError, TypeError, AttributeError) as error:
-        raise AnnotationError(f"{name} is not in the form of DiDeMo: {error!r} stands in the way.") from error
+        raise AnnotationError(f"{source} is not in the format of DiDeMo: {error!r}.") from error
+    return {video: [" ".join(descriptions)] for video, descriptions in captions.items()}
 
 
-def _video(path: str) -> str:
+def _didemo_id(path: str) -> str:
     """The id in a path of someone else's machine. Some names end in a dot where the extension was lost."""
     return without_extension(path.replace("\\", "/").rsplit("/", 1)[-1]).rstrip(".")
 
 
-DIDEMO = Format(
-    name="didemo",
-    read=_read_didemo,
-    published={"train": Published(8_395, 8_395), "val": Published(1_065, 1_065), "test": Published(1_004, 1_004)},
-    note="a caption is a whole paragraph",
-)
-FOLDER_FILES = ("captions.csv", "captions.jsonl")
-
-
 def _read_folder(files: AnnotationFiles, split: str) -> Captions:
-    """The captions of a split of ``captions.csv`` or ``captions.jsonl``."""
-    return read_table(files.find(*FOLDER_FILES), split)
+    """Your own videos: ``captions.csv`` or ``captions.jsonl``."""
+    return read_table(files.find("captions.csv", "captions.jsonl"), split)
 
 
 def read_table(path: Path, split: str) -> Captions:
-    """The captions of a split of one CSV or JSONL file."""
+    """The captions of a split of one CSV or JSONL file of ``video, caption[, split]``.
+
+    Without a ``split`` about 1 video in 20 is held out as ``val`` and the others are ``train``. A video may be in
+    several rows, once for each caption.
+    """
     rows = list(_json_rows(path) if ".jsonl" in path.name.lower() else read_csv(path, ("video", "caption")))
     splits: dict[str, str] = {}
     for row in rows:
         video = row["video"]
-        own = row.get("split") or ("val" if held_out(video) else "train")
-        if splits.setdefault(video, own) != own:
-            raise AnnotationError(f"{path}: video {video} stands in two splits, {splits[video]} and {own}.")
-    return gather((row["video"], row["caption"]) for row in rows if splits[row["video"]] == split)
+        row_split = row.get("split") or ("val" if held_out(video) else "train")
+        if splits.setdefault(video, row_split) != row_split:
+            raise AnnotationError(f"{path}: video {video} is in two splits, {splits[video]} and {row_split}.")
+    return captions_by_video((row["video"], row["caption"]) for row in rows if splits[row["video"]] == split)
 
 
 def _json_rows(path: Path) -> Iterator[dict[str, str]]:
@@ -213,11 +198,8 @@ def _json_rows(path: Path) -> Iterator[dict[str, str]]:
         except (json.JSONDecodeError, RecursionError) as error:
             raise AnnotationError(f"{path}, line {number} is not JSON: {error}.") from error
         if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in ("video", "caption")):
-            raise AnnotationError(f'{path}, line {number}: {{"video": "...", "caption": "..."}} was expected.')
+            raise AnnotationError(f'{path}, line {number} must have the form {{"video": "...", "caption": "..."}}.')
         yield {key: value for key, value in row.items() if isinstance(value, str)}
-
-
-FOLDER = Format(name="folder", read=_read_folder)
 
 
 def held_out(video: str) -> bool:
@@ -232,3 +214,46 @@ def without_extension(name: str) -> str:
     """A file name without its extension, if that is one of a video: ids such as ``film_00.23.28.886`` have dots too."""
     stem, dot, extension = name.rpartition(".")
     return stem if dot and f".{extension.lower()}" in VIDEO_SUFFIXES else name
+
+
+FOLDER = Format(name="folder", read=_read_folder)
+FORMATS = {
+    each.name: each
+    for each in (
+        _msrvtt("msrvtt", "9k", Published(9_000, 180_000)),
+        _msrvtt("msrvtt-7k", "7k", Published(7_010, 140_200)),
+        Format(
+            name="msvd",
+            read=_read_msvd,
+            published={"train": Published(1_200, 48_774), "val": Published(100, 4_290), "test": Published(670, 27_763)},
+        ),
+        Format(
+            name="lsmdc",
+            read=_read_lsmdc,
+            published={
+                "train": Published(101_079, 101_079),
+                "val": Published(7_408, 7_408),
+                "test": Published(1_000, 1_000),
+            },
+            note="LSMDC has 118,081 clips in all; results are reported on the 1,000 of the test split",
+        ),
+        Format(
+            name="activitynet",
+            read=_read_activitynet,
+            published={"train+val": Published(10_009, 10_009), "test": Published(4_917, 4_917)},
+            note="test is val_1; val is held out of the training file (about 1 video in 20); a caption is a whole "
+            "paragraph",
+        ),
+        Format(
+            name="didemo",
+            read=_read_didemo,
+            published={
+                "train": Published(8_395, 8_395),
+                "val": Published(1_065, 1_065),
+                "test": Published(1_004, 1_004),
+            },
+            note="a caption is a whole paragraph",
+        ),
+        FOLDER,
+    )
+}

@@ -1,4 +1,4 @@
-"""Makes a small copy of a folder of videos: in parallel, resumable, each file whole or not there."""
+"""Makes a small copy of a folder of videos for quicker training: in parallel, resumable, files complete or absent."""
 
 import json
 import time
@@ -8,18 +8,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ..errors import DataError
+from ..files import find_videos, remove_partial, write_atomic
 from ..parallel import run_each, usable_cores
 from ..video.encode import EncodeJob, encode, one_thread
-from .benchmark import walk_videos
 from .formats import without_extension
 
-SETTING = "prepare.json"  # in the target folder: how its files were made
+SETTINGS = "prepare.json"  # in the target folder: how its files were made
 REPORT = "prepare-report.json"  # in the target folder: what the last run did
 
 
 @dataclass
 class PrepareReport:
-    """What a run did. ``failed`` maps a video's path below the source to the reason; bytes are of finished files."""
+    """What a run did. ``failed`` maps a video's path below the source to the reason; bytes count finished files."""
 
     done: int = 0
     skipped: int = 0
@@ -41,16 +41,16 @@ def prepare(
 ) -> PrepareReport:
     """Re-encode every video of ``source`` into the same place below ``target``, as ``.mp4``.
 
-    A file that is there already and not older than its source is skipped, so a stopped run goes on where it was. A
-    video that fails is named in the report and the others go on.
+    A copy that exists and is not older than its source is skipped, so a stopped run can be resumed. A video that fails
+    is listed in the report and does not stop the others.
 
     Args:
         source: a folder.
-        target: a folder; made if it is not there. It keeps one setting: another fps or size needs another folder.
-        fps: frames a second of the copies.
+        target: a folder; created if needed. It has one fps and size: other settings need another folder.
+        fps: frames per second of the copies.
         short_side: pixels; smaller videos keep their size.
-        workers: processes, by default one for each core.
-        timeout: seconds that one video may take, by default without end.
+        workers: processes, by default one per core.
+        timeout: seconds that one video may take, by default unlimited.
         on_progress: called with (finished, total) at the start and after each video.
     """
     source, target = Path(source).expanduser(), Path(target).expanduser()
@@ -59,12 +59,12 @@ def prepare(
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of videos.")
     if source.resolve() == target.resolve():
-        raise DataError(f"{target} holds the originals; copies need a folder of their own.")
-    began = time.monotonic()
+        raise DataError(f"{target} is the folder of the originals; name another folder for the copies.")
+    started = time.monotonic()
     target.mkdir(parents=True, exist_ok=True)
     report = PrepareReport()
-    with _owned(target, {"fps": fps, "short_side": short_side}):
-        _remove_partial_files(target)  # of a run that was killed
+    with _locked(target, {"fps": fps, "short_side": short_side}):
+        remove_partial(target)  # of a run that was killed
         jobs = _plan(source, target, fps, short_side, report)
         todo = [job for job in jobs if not _is_done(job)]
         report.skipped = len(jobs) - len(todo)
@@ -81,77 +81,69 @@ def prepare(
                     finished += 1
                     on_progress(finished, total)
         finally:
-            _remove_partial_files(target)  # the processes have ended, also after Ctrl-C: nobody writes any more
+            remove_partial(target)  # the workers have stopped, also after Ctrl-C: nobody writes any more
         report.done = len(todo) - sum(_name(job.source, source) in report.failed for job in todo)
         finished_jobs = [job for job in jobs if _name(job.source, source) not in report.failed]
         report.source_bytes = sum(job.source.stat().st_size for job in finished_jobs)
         report.target_bytes = sum(job.target.stat().st_size for job in finished_jobs)
-        report.seconds = round(time.monotonic() - began, 1)
-        _write_json(target / REPORT, asdict(report))
+        report.seconds = round(time.monotonic() - started, 1)
+        write_atomic(target / REPORT, json.dumps(asdict(report), indent=2) + "\n")
     return report
 
 
 def _plan(source: Path, target: Path, fps: float, short_side: int, report: PrepareReport) -> list[EncodeJob]:
     """A job for every video; two videos that would become the same file are one job and one failure."""
     jobs: dict[Path, EncodeJob] = {}
-    for path in walk_videos(source, skip=target):
+    for path in find_videos(source, skip=target):
         relative = path.relative_to(source)
         copy = target / relative.with_name(f"{without_extension(relative.name)}.mp4")
         if copy in jobs:
-            report.failed[_name(path, source)] = f"{jobs[copy].source.name} becomes {copy.name} too; rename one of them"
+            report.failed[_name(path, source)] = (
+                f"{jobs[copy].source.name} would also become {copy.name}; rename one of them"
+            )
         else:
             jobs[copy] = EncodeJob(path, copy, fps, short_side)
     if not jobs:
-        raise DataError(f"there are no videos under {source}.")
+        raise DataError(f"no videos found under {source}.")
     return list(jobs.values())
 
 
 def _is_done(job: EncodeJob) -> bool:
-    """Whether the copy is there: if it is, it is whole. One that is older than its source is made again."""
+    """Whether there is a copy, which is then complete. One that is older than its source is made again."""
     try:
         return job.target.stat().st_mtime_ns >= job.source.stat().st_mtime_ns
     except FileNotFoundError:
         return False
 
 
-def _remove_partial_files(target: Path) -> None:
-    for partial in target.rglob(".*.mp4.*.part"):
-        partial.unlink(missing_ok=True)
-
-
 @contextmanager
-def _owned(target: Path, setting: dict[str, float]) -> Iterator[None]:
-    """Hold the target folder for one run at a time, of one setting. The lock goes with the process, however it ends."""
-    with (target / SETTING).open("a+", encoding="utf-8") as file:
+def _locked(target: Path, settings: dict[str, float]) -> Iterator[None]:
+    """Hold the target folder for one run at a time, with one fps and size. The lock ends with the process."""
+    with (target / SETTINGS).open("a+", encoding="utf-8") as file:
         try:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except ImportError:
-            pass  # Windows: two runs at once are then not noticed
+            pass  # Windows: two runs at the same time are not noticed
         except OSError as error:
-            raise DataError(f"another prepare is writing to {target}; wait for it or choose another folder.") from error
+            raise DataError(
+                f"another `data prepare` is writing to {target}; wait for it, or choose another folder."
+            ) from error
         file.seek(0)
         content = file.read()
         try:
-            earlier = json.loads(content) if content else setting
+            earlier = json.loads(content) if content else settings
         except json.JSONDecodeError:
             earlier = None
-        if earlier != setting:
+        if earlier != settings:
             raise DataError(
-                f"{target} was made with another setting, {content.strip()}. Choose another folder, or remove it first."
+                f"{target} was made with other settings, {content.strip()}. Choose another folder, or remove this one."
             )
         if not content:
-            file.write(json.dumps(setting) + "\n")
+            file.write(json.dumps(settings) + "\n")
             file.flush()
         yield
-
-
-def _write_json(path: Path, content: object) -> None:
-    """Replace a JSON file in one step."""
-    partial = path.with_name(f".{path.name}.part")
-    partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    partial.replace(path)
 
 
 def _name(path: Path, source: Path) -> str:

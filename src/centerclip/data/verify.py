@@ -1,4 +1,4 @@
-"""Compares a copy of a benchmark with the published figures, and looks at every video of it."""
+"""Compares a copy of a benchmark with the published figures, and opens every video of it."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -13,12 +13,12 @@ from .annotations import Captions
 from .benchmark import SPLITS, Benchmark, Clip, VideoFiles, format_of, read_captions, split_names
 from .formats import Published
 
-PROBE_SECONDS = 120.0  # for one video; reading its packets takes far less
+PROBE_TIMEOUT = 120.0  # seconds for one video; reading its packets takes far less
 
 
 @dataclass(frozen=True)
 class SplitCheck:
-    """What was found of one split. ``videos`` and ``captions`` count annotations, ``found`` files."""
+    """The state of one split. ``videos`` and ``captions`` count annotations, ``found`` counts files."""
 
     split: str
     videos: int
@@ -30,15 +30,15 @@ class SplitCheck:
 
     @property
     def differences(self) -> list[str]:
-        """Each figure that is not the published one, and by how much, in words."""
+        """A sentence for each figure that is not the published one."""
         if self.published is None:
             return []
         pairs = [("videos", self.videos, self.published.videos), ("captions", self.captions, self.published.captions)]
         return [
-            f"{self.split} has {here:,} {what}, {abs(here - there):,} {'more' if here > there else 'fewer'} than the "
-            f"{there:,} published"
-            for what, here, there in pairs
-            if there is not None and here != there
+            f"{self.split} has {count:,} {what}, {abs(count - published):,} {'more' if count > published else 'fewer'} "
+            f"than the {published:,} published"
+            for what, count, published in pairs
+            if published is not None and count != published
         ]
 
 
@@ -49,8 +49,8 @@ class Verification:
     Attributes:
         name: the benchmark.
         note: a line about its splits.
-        splits: what was found of each split, and of splits that are published together.
-        absent: splits without an annotation file, and what was looked for.
+        splits: each split, and splits that are published together.
+        absent: splits without an annotation file, and the file names that were tried.
         unreadable: videos that cannot be opened, with the reason; empty when they were not opened.
         opened: how many videos were opened.
     """
@@ -91,13 +91,13 @@ def verify(
         annotations: the folder with the annotation files.
         split: one split, or several joined by ``+``; by default all that have an annotation file.
         quick: do not open the videos.
-        workers: processes that open videos, by default one for each core.
+        workers: processes that open videos, by default one per core.
         on_progress: called with (opened, total) after each video.
 
     Raises:
-        AnnotationError: a file is malformed, or the split that was asked for has none.
+        AnnotationError: a file is malformed, or there is none for the split.
     """
-    form = format_of(name)
+    benchmark = format_of(name)
     files = VideoFiles.under(Path(root).expanduser())
     captions: dict[str, Captions] = {}
     absent: dict[str, str] = {}
@@ -109,16 +109,19 @@ def verify(
                 raise
             absent[single] = str(error)
     if not captions:
-        raise AbsentError(f"{form.name} has no annotation file here. {next(iter(absent.values()))}")
-    together = [known for known in form.published if "+" in known and set(known.split("+")) <= captions.keys()]
-    checks, paths = [], {}
-    for each in (*captions, *together):
-        parts = {video: said for single in each.split("+") for video, said in captions[single].items()}
-        check, found = _check(form.name, each, parts, form.published.get(each), files)
+        raise AbsentError(f"no annotation files of {benchmark.name} found: {next(iter(absent.values()))}")
+    joined = [split for split in benchmark.published if "+" in split and set(split.split("+")) <= captions.keys()]
+    checks: list[SplitCheck] = []
+    paths: dict[str, Path] = {}
+    for each in (*captions, *joined):
+        split_captions = {video: texts for part in each.split("+") for video, texts in captions[part].items()}
+        check, split_paths = _check(benchmark.name, each, split_captions, benchmark.published.get(each), files)
         checks.append(check)
-        paths.update(found)
-    result = Verification(form.name, form.note, checks, absent, opened=0 if quick else len(paths))
-    return result if quick else _open_all(result, paths, workers or usable_cores(), on_progress)
+        paths |= split_paths
+    result = Verification(benchmark.name, benchmark.note, checks, absent, opened=0 if quick else len(paths))
+    if not quick:
+        _open_all(result, paths, workers or usable_cores(), on_progress)
+    return result
 
 
 def _check(
@@ -140,18 +143,18 @@ def _check(
 
 def _open_all(
     result: Verification, paths: dict[str, Path], workers: int, on_progress: Callable[[int, int], None]
-) -> Verification:
+) -> None:
+    """Open every video, and note in ``result.unreadable`` those that cannot be."""
     videos = {path: video for video, path in paths.items()}
     on_progress(0, len(videos))
-    with closing(run_each(opens, videos, workers=workers, timeout=PROBE_SECONDS, setup=one_thread)) as outcomes:
+    with closing(run_each(_try_to_open, videos, workers=workers, timeout=PROBE_TIMEOUT, setup=one_thread)) as outcomes:
         for opened, outcome in enumerate(outcomes, start=1):
             if outcome.error is not None:
                 result.unreadable[videos[outcome.job]] = outcome.error
             on_progress(opened, len(videos))
-    return result
 
 
-def opens(path: Path) -> None:
+def _try_to_open(path: Path) -> None:
     """Raise an error that says why, if a video cannot be opened. Runs in a worker process."""
     try:
         probe(path)

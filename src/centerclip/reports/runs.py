@@ -25,7 +25,7 @@ from ..files import write_atomic
 from ..model import CenterCLIP
 from ..parallel import usable_cores
 from ..training.loop import BEST, Progress, Splits, build_model, train
-from ..training.recipe import WITHOUT_EFFECT, Recipe
+from ..training.recipe import NO_EFFECT, Recipe
 from ..training.run import finished, open_run
 from .plan import Plan, file_name
 
@@ -121,7 +121,7 @@ def _train(
 def recipe_fingerprint(plan: Plan) -> str:
     """Eight hex digits that change with every setting that can change a result."""
     content = plan.recipe.model_dump(mode="json")
-    for name in WITHOUT_EFFECT:
+    for name in NO_EFFECT:
         section, setting = name.split(".")
         del content[section][setting]
     return _digest([content, plan.row.zero_shot])

@@ -1,4 +1,4 @@
-"""Recipes and the loop that follows them. Only :mod:`recipe` and :mod:`folder` are light; the loop imports torch."""
+"""Recipes and the training loop. Only :mod:`recipe` is light; the rest imports torch."""
 
 from ..errors import CheckpointError, DivergedError, Interrupted, RecipeError, TrainingError
 from .recipe import Recipe, read_recipe

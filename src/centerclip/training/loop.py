@@ -3,7 +3,7 @@
     centerclip train recipes/msrvtt/b32-B6-4-49.toml --root DATA
     torchrun --nproc-per-node 8 -m centerclip train recipes/msrvtt/b32-B6-4-49.toml --root DATA
 
-A run lives in one folder. Given the same command again it goes on where it was, to the same weights.
+A run lives in one folder. The same command again resumes it, and ends with the same weights.
 """
 
 import math
@@ -27,15 +27,11 @@ from ..evaluation import Evaluation, evaluate
 from ..model import CenterCLIP
 from ..model.backbone import Sizes, new_backbone
 from .loss import compute_gradients
-from .optimizer import freeze, make_optimizer, rate
+from .optimizer import freeze, lr_factor, make_optimizer
 from .recipe import ModelSettings, Recipe
 from .run import RunLog, load_checkpoint, save_checkpoint
 
 BEST = "best"  # the folder of the model of the best epoch
-NOT_A_NUMBER = (
-    "the {what} of step {step} is {value}; the last good checkpoint in {folder} is kept. Remove the folder and try a "
-    "smaller train.lr, or train.precision=float32"
-)
 
 
 @dataclass(frozen=True)
@@ -44,12 +40,12 @@ class Splits:
 
     train: Benchmark
     select: Benchmark
-    vocabulary: tuple[str, ...] = ()  # further captions that a new tokenizer should know
+    vocabulary: tuple[str, ...] = ()  # further captions for a new tokenizer
 
 
 @dataclass
 class Progress:
-    """Where a run is, for those who watch."""
+    """How far a run is, for progress bars."""
 
     step: int  # steps done
     steps: int  # of the whole run
@@ -70,14 +66,14 @@ def train(
     on_step: Callable[[Progress], None] = lambda progress: None,
     on_validation: Callable[[int, Evaluation], None] = lambda epoch, result: None,
 ) -> dict[str, Any]:
-    """Train by a recipe in a run's folder, from its checkpoint if there is one; the best model is in ``folder/best``.
+    """Train by a recipe in the folder of a run, resuming from its checkpoint; the best model is in ``folder/best``.
 
     Args:
         recipe: the settings.
         data: training split and the split that chooses the best epoch.
-        folder: of the run; exists.
+        folder: of the run; it exists.
         group: the processes that train together.
-        workers: decoding processes of each.
+        workers: decoding processes of each, by default its share of the cores.
         on_step: called after every step.
         on_validation: called with (epoch, result) after every validation.
 
@@ -85,13 +81,13 @@ def train(
         epoch and metrics of the best validation.
 
     Raises:
-        DivergedError: the loss is no longer a number.
-        Interrupted: SIGTERM or Ctrl-C came; a checkpoint is written.
+        DivergedError: the loss or the gradient is not finite.
+        Interrupted: stopped by SIGTERM or Ctrl-C; a checkpoint is written.
         CheckpointError: a checkpoint cannot be written, or the newest is damaged.
     """
     settings = recipe.train
     if settings.batch_size % group.world:
-        raise RecipeError(f"train.batch_size {settings.batch_size} does not divide into {group.world} processes")
+        raise RecipeError(f"train.batch_size {settings.batch_size} is not a multiple of {group.world} processes")
 
     # Model, optimizer, data: the same on every process.
     torch.manual_seed(settings.seed)
@@ -117,11 +113,11 @@ def train(
     )
     steps = settings.epochs * len(loader)
 
-    # Where to begin.
-    done, first, best = 0, 0, None  # steps taken; epochs trained and validated; the best validation
+    # Resume, if there is a checkpoint.
+    done, first_epoch, best = 0, 0, None  # steps taken; epochs trained and validated; the best validation
     if saved := load_checkpoint(folder):
-        done, first, best = restore(saved, model, optimizer, scaler, folder)
-    log = RunLog(folder, step=done, epochs=first) if group.main else None
+        done, first_epoch, best = restore(saved, model, optimizer, scaler, folder)
+    log = RunLog(folder, step=done, epochs=first_epoch) if group.main else None
     if log and not done:
         log.write("start", step=0, steps=steps, data=str(data.train), validation=str(data.select), world=group.world)
 
@@ -134,26 +130,26 @@ def train(
 
     last_save = last_step = time.monotonic()
     with stop_signals() as stopping:
-        for epoch in range(first, settings.epochs):
+        for epoch in range(first_epoch, settings.epochs):
             model.train()
             for batch in loader.epoch(epoch, start=done - epoch * len(loader)):
-                factor = rate(done, steps, warmup=settings.warmup)
-                for part in optimizer.param_groups:
-                    part["lr"] = part["full_lr"] * factor
+                factor = lr_factor(done, steps, warmup=settings.warmup)
+                for parameters in optimizer.param_groups:
+                    parameters["lr"] = parameters["full_lr"] * factor
 
-                one = torch.ones((), device=group.device)
+                loss_scale = scaler.scale(torch.ones((), device=group.device)).item()
                 loss = compute_gradients(
                     model, batch, group,
                     micro_batch=settings.micro_batch, seed=(settings.seed, done),
-                    autocast=lambda: mixed(group.device, precision), loss_scale=scaler.scale(one).item(),
+                    autocast=lambda: autocast(group.device, precision), loss_scale=loss_scale,
                 ).item()  # fmt: skip
                 if not math.isfinite(loss):
-                    raise DivergedError(NOT_A_NUMBER.format(what="loss", step=done + 1, value=loss, folder=folder))
+                    raise diverged("loss", loss, done + 1, folder)
                 scaler.unscale_(optimizer)
                 norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_gradient).item()
                 if not (math.isfinite(norm) or scaler.is_enabled()):
-                    raise DivergedError(NOT_A_NUMBER.format(what="gradient", step=done + 1, value=norm, folder=folder))
-                scaler.step(optimizer)  # leaves the step out if float16 overflowed
+                    raise diverged("gradient norm", norm, done + 1, folder)
+                scaler.step(optimizer)  # skips the step if float16 overflowed
                 scaler.update()
                 with torch.no_grad():
                     model.backbone.logit_scale.clamp_(settings.min_logit_scale, settings.max_logit_scale)
@@ -171,10 +167,10 @@ def train(
                     save(epoch)
                     last_save = time.monotonic()
                 if stop:
-                    raise Interrupted(f"stopped after step {done} of {steps}; the same command goes on from there")
+                    raise Interrupted(f"stopped after step {done} of {steps}; run the same command again to resume")
 
             if (epoch + 1) % settings.evaluate_every == 0 or epoch + 1 == settings.epochs:
-                save(epoch)  # a crash while validating costs no training, and validates again
+                save(epoch)  # after a crash while validating, only the validation is repeated
                 result = evaluate(model, data.select, workers=workers, rank=group.rank, world=group.world)
                 if best is None or better(result.metrics, best["metrics"]):
                     best = {"epoch": epoch + 1, "split": data.select.split, "metrics": result.metrics}
@@ -196,7 +192,7 @@ def train(
 
 
 def build_model(settings: ModelSettings, captions: Sequence[str]) -> CenterCLIP:
-    """The model that a run starts from: opened, or new with a tokenizer made from ``captions``."""
+    """The model that a run starts from: pretrained, or new with a tokenizer made from ``captions``."""
     if settings.start != "new":
         return CenterCLIP.from_pretrained(
             settings.start,
@@ -217,22 +213,30 @@ def build_model(settings: ModelSettings, captions: Sequence[str]) -> CenterCLIP:
 
 
 def better(metrics: dict[str, dict[str, float]], than: dict[str, dict[str, float]]) -> bool:
-    """Whether a validation is the better one: by text-to-video R@1, then by mean rank."""
-    here, there = metrics["t2v"], than["t2v"]
-    return (here["R1"], -here["MnR"]) > (there["R1"], -there["MnR"])
+    """Whether a validation is better than another: by text-to-video R@1, then by mean rank."""
+    t2v, other = metrics["t2v"], than["t2v"]
+    return (t2v["R1"], -t2v["MnR"]) > (other["R1"], -other["MnR"])
 
 
-def choose_precision(wanted: str, device: torch.device) -> torch.dtype:
-    """What ``auto`` means on a device: bfloat16 where a GPU can, else float16; float32 on a CPU."""
-    if wanted != "auto":
-        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[wanted]
+def diverged(what: str, value: float, step: int, folder: Path) -> DivergedError:
+    """The error of a run whose loss or gradient is not finite."""
+    return DivergedError(
+        f"the {what} of step {step} is {value}; the last good checkpoint in {folder} is kept. Remove the folder and "
+        "train with a smaller train.lr, or with train.precision=float32"
+    )
+
+
+def choose_precision(setting: str, device: torch.device) -> torch.dtype:
+    """What ``auto`` means on a device: bfloat16 where a GPU supports it, else float16; float32 on a CPU."""
+    if setting != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[setting]
     if device.type != "cuda":
         return torch.float32
     return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
 
 
-def mixed(device: torch.device, precision: torch.dtype) -> AbstractContextManager[object]:
-    """The context of a forward pass in a precision."""
+def autocast(device: torch.device, precision: torch.dtype) -> AbstractContextManager[object]:
+    """The context of a forward pass in mixed precision."""
     return torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32)
 
 
@@ -243,7 +247,7 @@ def restore(
     scaler: torch.amp.GradScaler,
     folder: Path,
 ) -> tuple[int, int, dict[str, Any] | None]:
-    """Put a checkpoint back; returns the steps taken, the epochs trained and validated, and the best validation."""
+    """Load a checkpoint; returns the steps taken, the epochs trained and validated, and the best validation."""
     try:
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
@@ -252,29 +256,28 @@ def restore(
     except (KeyError, ValueError, RuntimeError) as error:
         raise CheckpointError(
             f"the checkpoint in {folder} is of another model ({str(error).strip().splitlines()[0]}); "
-            "take another --output"
+            "choose another --output"
         ) from error
     return saved["step"], saved["epochs"], saved["best"]
 
 
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and the first Ctrl-C set, so that a step is finished and saved; a second stops at once."""
-    asked = threading.Event()
+    """An event that SIGTERM or a first Ctrl-C sets, so that the step is finished and saved; a second stops at once."""
+    stopping = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield stopping
         return
-    kinds = (signal.SIGTERM, signal.SIGINT)
-    before = {kind: signal.getsignal(kind) for kind in kinds}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
-    def ask(kind: int, _frame: Any) -> None:
-        asked.set()
-        signal.signal(kind, before[signal.Signals(kind)])
+    def stop(number: int, _frame: Any) -> None:
+        stopping.set()
+        signal.signal(number, handlers[signal.Signals(number)])
 
-    for kind in kinds:
-        signal.signal(kind, ask)
+    for number in handlers:
+        signal.signal(number, stop)
     try:
-        yield asked
+        yield stopping
     finally:
-        for kind in kinds:
-            signal.signal(kind, before[kind])
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

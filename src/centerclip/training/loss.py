@@ -1,4 +1,5 @@
-"""The loss of CLIP over the global batch, and its gradient: the same however the batch is divided."""
+"""The contrastive loss of CLIP over the global batch, and its gradient: the same however the batch is divided over
+processes and micro-batches."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -13,44 +14,7 @@ from ..distributed import Processes
 from ..model import CenterCLIP
 from ..model.vectors import video_vectors
 
-
-def contrastive_loss(video: Tensor, text: Tensor, logit_scale: Tensor) -> Tensor:
-    """Symmetric cross-entropy: each video ``[N, D]`` should find its sentence ``[N, D]`` of the same row, and back."""
-    logits = logit_scale.exp() * video @ text.T  # [N, N]
-    own = torch.arange(len(logits), device=logits.device)
-    return (cross_entropy(logits, own) + cross_entropy(logits.T, own)) / 2
-
-
-def loss_and_gradients(
-    video: Tensor, text: Tensor, logit_scale: Tensor, group: Processes, *, loss_scale: float = 1.0
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The loss of the global batch and its gradient with respect to this process's vectors.
-
-    The vectors of all processes meet here, so the negatives of a pair are the whole global batch however it is
-    divided over processes and micro-batches.
-
-    Args:
-        video: ``[B, D]``, this process's, without gradient.
-        text: ``[B, D]``, likewise.
-        logit_scale: ``[]``, the log of the inverse temperature.
-        group: the processes.
-        loss_scale: factor on the gradients, for float16.
-
-    Returns:
-        loss ``[]``; gradients for ``video [B, D]``, ``text [B, D]`` and ``logit_scale []``. The last is the whole
-        gradient on every process.
-    """
-    leaves = [each.detach().requires_grad_() for each in (group.gather(video), group.gather(text), logit_scale)]
-    with torch.enable_grad():
-        loss = contrastive_loss(*leaves)
-    for_videos, for_texts, for_scale = torch.autograd.grad(loss * loss_scale, leaves)
-    counts = group.gather(torch.tensor([len(video)], device=video.device)).tolist()
-    first = sum(counts[: group.rank])
-    own = slice(first, first + len(video))
-    return loss.detach(), for_videos[own], for_texts[own], for_scale
-
-
-BUCKET = 2**25  # numbers that are summed over processes at once: 128 MB
+BUCKET_SIZE = 2**25  # gradients summed over processes at a time: 128 MB of float32
 
 
 def compute_gradients(
@@ -65,7 +29,7 @@ def compute_gradients(
 ) -> Tensor:
     """Set the gradients of one step over the global batch, and return its loss ``[]``.
 
-    A batch that fits is encoded once. A larger one is encoded twice: first without keeping anything, to get all
+    A batch that fits into memory is encoded once. A larger one is encoded twice: first without activations, to get all
     vectors and from them the loss and its gradient for every vector; then micro-batch by micro-batch, each with the
     gradient of its own vectors. Plain accumulation of losses would compare each pair with its micro-batch only.
 
@@ -74,7 +38,7 @@ def compute_gradients(
         batch: this process's part of the global batch.
         group: the processes.
         micro_batch: pairs in memory at a time; 0 for all.
-        seed: (seed of the run, step), so that both passes, and a run that is started again, draw the same numbers.
+        seed: (seed of the run, step), so that both passes, and a resumed run, draw the same random numbers.
         autocast: makes the context of a forward pass.
         loss_scale: factor on the gradients, for float16.
     """
@@ -105,12 +69,47 @@ def compute_gradients(
         for part in parts:
             torch.autograd.backward(list(encode(part)), [for_videos[part], for_texts[part]])
     _sum_gradients(model, group)
-    scale.grad = for_scale.reshape(scale.shape)  # every process has the whole of it already
+    scale.grad = for_scale.reshape(scale.shape)  # complete on every process already
     return loss
 
 
+def contrastive_loss(video: Tensor, text: Tensor, logit_scale: Tensor) -> Tensor:
+    """Symmetric cross-entropy: equal rows of ``video [N, D]`` and ``text [N, D]`` are pairs, all others negatives."""
+    logits = logit_scale.exp() * video @ text.T  # [N, N]
+    labels = torch.arange(len(logits), device=logits.device)
+    return (cross_entropy(logits, labels) + cross_entropy(logits.T, labels)) / 2
+
+
+def loss_and_gradients(
+    video: Tensor, text: Tensor, logit_scale: Tensor, group: Processes, *, loss_scale: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The loss of the global batch and its gradient with respect to this process's vectors.
+
+    The vectors of all processes are gathered here, so the negatives of a pair are the whole global batch.
+
+    Args:
+        video: ``[B, D]``, this process's, without gradient.
+        text: ``[B, D]``, likewise.
+        logit_scale: ``[]``, the log of the inverse temperature.
+        group: the processes.
+        loss_scale: factor on the gradients, for float16.
+
+    Returns:
+        loss ``[]``; gradients for ``video [B, D]``, ``text [B, D]`` and ``logit_scale []``. The last is the whole
+        gradient on every process.
+    """
+    leaves = [each.detach().requires_grad_() for each in (group.gather(video), group.gather(text), logit_scale)]
+    with torch.enable_grad():
+        loss = contrastive_loss(*leaves)
+    for_videos, for_texts, for_scale = torch.autograd.grad(loss * loss_scale, leaves)
+    counts = group.gather(torch.tensor([len(video)], device=video.device)).tolist()
+    first = sum(counts[: group.rank])
+    rows = slice(first, first + len(video))  # of this process
+    return loss.detach(), for_videos[rows], for_texts[rows], for_scale
+
+
 def _sum_gradients(model: CenterCLIP, group: Processes) -> None:
-    """Add up the gradients of all processes. Each has the part of the global loss that runs through its own pairs."""
+    """Sum the gradients of all processes. Each has the part of the global loss that depends on its own pairs."""
     if group.world == 1:
         return
     for bucket in _buckets([each for each in model.parameters() if each.requires_grad]):
@@ -123,7 +122,7 @@ def _sum_gradients(model: CenterCLIP, group: Processes) -> None:
 def _buckets(parameters: list[Parameter]) -> Iterator[list[Parameter]]:
     bucket: list[Parameter] = []
     for parameter in parameters:
-        if bucket and sum(each.numel() for each in bucket) + parameter.numel() > BUCKET:
+        if bucket and sum(each.numel() for each in bucket) + parameter.numel() > BUCKET_SIZE:
             yield bucket
             bucket = []
         bucket.append(parameter)

@@ -1,16 +1,15 @@
-"""AdamW with the paper's groups, what stays frozen, and the learning rate of every step."""
+"""AdamW with the paper's parameter groups, frozen parts, and the learning rate of every step."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import nn
 
 from ..errors import RecipeError
 from ..model import CenterCLIP
 from .recipe import Freezable, TrainSettings
 
-# Parts of parameter names in transformers' CLIP and SigLIP.
+# What each part is called inside parameter names of transformers' CLIP and SigLIP.
 PARTS: dict[Freezable, tuple[str, ...]] = {
     "patch-embedding": ("embeddings.patch_embedding.",),
     "class-embedding": ("embeddings.class_embedding",),
@@ -21,57 +20,44 @@ PARTS: dict[Freezable, tuple[str, ...]] = {
 
 
 def freeze(model: CenterCLIP, parts: Sequence[Freezable]) -> None:
-    """Let parts of the model keep their weights.
+    """Freeze parts of the model.
 
     Raises:
         RecipeError: the model has no such part.
     """
     for part in parts:
-        found = [weights for name, weights in model.named_parameters() if any(each in name for each in PARTS[part])]
-        if not found:
+        parameters = [each for name, each in model.named_parameters() if any(key in name for key in PARTS[part])]
+        if not parameters:
             raise RecipeError(f"train.freeze: {type(model.backbone).__name__} has no {part}")
-        for weights in found:
-            weights.requires_grad_(False)
+        for parameter in parameters:
+            parameter.requires_grad_(False)
 
 
 def make_optimizer(model: CenterCLIP, settings: TrainSettings) -> torch.optim.AdamW:
-    """AdamW over what is not frozen; biases do not decay, and the temporal transformer has its own learning rate."""
+    """AdamW over what is not frozen; biases have no weight decay, the temporal transformer its own learning rate."""
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     groups = []
-    for new in (False, True):
-        for decay in (True, False):
-            weights = [
+    for temporal, lr in ((False, settings.lr), (True, settings.temporal_lr)):
+        for is_bias, weight_decay in ((False, settings.weight_decay), (True, 0.0)):
+            parameters = [
                 parameter
-                for name, parameter in _trained(model)
-                if name.startswith("temporal.") == new and (not name.endswith("bias")) == decay
+                for name, parameter in trained
+                if name.startswith("temporal.") == temporal and name.endswith("bias") == is_bias
             ]
-            if weights:
-                lr = settings.temporal_lr if new else settings.lr
-                groups.append(
-                    {
-                        "params": weights,
-                        "lr": lr,
-                        "full_lr": lr,
-                        "weight_decay": settings.weight_decay if decay else 0.0,
-                    }
-                )
+            if parameters:
+                groups.append({"params": parameters, "lr": lr, "full_lr": lr, "weight_decay": weight_decay})
     return torch.optim.AdamW(groups, betas=settings.betas, eps=settings.eps, fused=True)
 
 
-def _trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            yield name, parameter
-
-
-def rate(step: int, steps: int, *, warmup: float) -> float:
-    """What the learning rate of step ``step`` (from 0) is multiplied with: a linear rise, then a cosine to 0.
+def lr_factor(step: int, steps: int, *, warmup: float) -> float:
+    """The factor on the learning rate of step ``step`` (from 0): linear warm-up, then a cosine to 0.
 
     Args:
         step: the step that is about to be taken.
         steps: steps of the whole run.
-        warmup: part of the steps with a rising rate.
+        warmup: the fraction of the steps with a rising rate.
     """
-    rising = round(warmup * steps)
-    if step < rising:
-        return (step + 1) / (rising + 1)
-    return 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
+    warmup_steps = round(warmup * steps)
+    if step < warmup_steps:
+        return (step + 1) / (warmup_steps + 1)
+    return 0.5 * (1 + math.cos(math.pi * (step - warmup_steps) / max(1, steps - warmup_steps)))

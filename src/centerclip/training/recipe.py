@@ -1,11 +1,11 @@
-"""A recipe: every setting of a run with its default and its reason. A TOML file names only what differs."""
+"""Recipes: every setting of a run with its default and its reason, and the TOML files that name what differs."""
 
 import math
 import tomllib
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -13,17 +13,33 @@ from ..cluster import Setting
 from ..errors import CenterClipError, RecipeError
 
 Freezable = Literal["patch-embedding", "class-embedding", "position-embedding", "token-embedding", "pre-norm"]
-EMBEDDINGS: tuple[Freezable, ...] = get_args(Freezable)
+# What settings are called elsewhere, for "did you mean".
+SETTING_ALIASES = {
+    "learning_rate": "lr",
+    "num_epochs": "epochs",
+    "wd": "weight_decay",
+    "max_words": "max_tokens",
+    "words": "max_tokens",
+    "num_frames": "frames",
+    "accumulation": "micro_batch",
+    "accumulation_steps": "micro_batch",
+    "amp": "precision",
+    "dataset": "benchmark",
+    "pretrained": "start",
+}
+RECIPE_ALIASES = {"minivtt/stills": "minivtt/images"}  # former names
+NO_EFFECT = ("train.checkpoint_minutes", "train.log_every")  # on the weights, bit for bit
+MAY_CHANGE_ON_RESUME = (*NO_EFFECT, "train.micro_batch")  # the same gradient but for rounding, in less memory
 
 
 class Section(BaseModel):
-    """A table of a recipe."""
+    """A section of a recipe: a table in TOML."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class NewModel(Section):
-    """The sizes of a CLIP that starts from nothing, with a tokenizer made from the training captions."""
+    """The sizes of a CLIP that is trained from scratch, with a tokenizer made from the training captions."""
 
     image_size: int = Field(112, ge=16)
     patch_size: int = Field(16, ge=4)
@@ -35,16 +51,16 @@ class NewModel(Section):
     text_heads: int = Field(3, ge=1)
     projection: int = Field(128, ge=8, description="width of the joint space")
     vocabulary: int = Field(1000, ge=300, description="tokens of the BPE tokenizer, bytes included")
-    vocabulary_from: str = Field("", description="CSV of further captions to know words of, relative to --root")
+    vocabulary_from: str = Field("", description="CSV with further captions for the tokenizer, relative to --root")
 
 
 class ModelSettings(Section):
-    """What is trained."""
+    """The model."""
 
     start: str = Field("openai/clip-vit-base-patch32", description="hub name, folder or file; 'new' builds [model.new]")
     clustering: str = Field("none", description="the paper's notation")
     frames: int = Field(12, ge=1)
-    max_tokens: int = Field(32, ge=3, description="most tokens of a sentence")
+    max_tokens: int = Field(32, ge=3, description="longer sentences are cut")
     similarity: Literal["mean", "renormalise"] = Field(
         "renormalise", description="the paper's reported numbers renormalise the mean segment"
     )
@@ -61,27 +77,27 @@ class ModelSettings(Section):
 
 
 class DataSettings(Section):
-    """What it is trained and tested on."""
+    """The data."""
 
     benchmark: str = "folder"
     train: str = Field("train", description="split")
     validate_on: str = Field("val", description="split that chooses the best epoch")
-    test: str = Field("test", description="split of the final number; empty for none")
+    test: str = Field("test", description="split of the final numbers; empty for none")
     items: Literal["videos", "pairs"] = Field(
         "pairs", description="an epoch has each video once, or each (video, caption) pair once"
     )
     draws: int = Field(
-        0, ge=0, description="0: new frames each epoch; N: this many drawings of frames, kept in memory (small data)"
+        0, ge=0, description="0: new frames each epoch; N: draw frames N times and keep them in memory (small data)"
     )
 
 
 class TrainSettings(Section):
-    """How it is trained."""
+    """The optimisation."""
 
     lr: float = Field(5e-6, gt=0)
-    temporal_lr: float = Field(1e-4, gt=0, description="of seqTransf, which starts untrained")
+    temporal_lr: float = Field(1e-4, gt=0, description="of seqTransf, which is not pretrained")
     epochs: int = Field(5, ge=1)
-    batch_size: int = Field(128, ge=2, description="pairs of a step, over all processes: the loss is over all of them")
+    batch_size: int = Field(128, ge=2, description="pairs per step, over all processes: the loss is over all of them")
     micro_batch: int = Field(
         0,
         ge=0,
@@ -90,19 +106,19 @@ class TrainSettings(Section):
     weight_decay: float = Field(0.2, ge=0, description="on everything but biases")
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = Field(1e-6, gt=0)
-    warmup: float = Field(0.1, ge=0, lt=1, description="part of the steps with a rising learning rate")
-    clip_gradient: float = Field(1.0, gt=0, description="largest norm")
+    warmup: float = Field(0.1, ge=0, lt=1, description="fraction of the steps with a rising learning rate")
+    clip_gradient: float = Field(1.0, gt=0, description="largest gradient norm")
     max_logit_scale: float = Field(math.log(100), description="ln 100")
     min_logit_scale: float = 0.1
-    freeze: tuple[Freezable, ...] = Field((), description="parts that keep their weights")
+    freeze: tuple[Freezable, ...] = Field((), description="parts whose weights stay as they are")
     precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="auto: bfloat16 where the GPU can, else float16; float32 on a CPU"
+        "auto", description="auto: bfloat16 where the GPU supports it, else float16; float32 on a CPU"
     )
     gradient_checkpointing: bool = Field(False, description="less memory, about a third more time")
     seed: int = 42
     evaluate_every: int = Field(1, ge=1, description="epochs between validations; the last is always validated")
     checkpoint_minutes: float = Field(10.0, gt=0)
-    log_every: int = Field(10, ge=1, description="steps between lines of the log")
+    log_every: int = Field(10, ge=1, description="steps between log lines")
 
     @model_validator(mode="after")
     def _micro_batch_fits(self) -> "TrainSettings":
@@ -127,49 +143,31 @@ class Recipe(Section):
             if self.model.frames % stage.segments:
                 possible = [s for s in range(1, self.model.frames + 1) if self.model.frames % s == 0]
                 raise ValueError(
-                    f"model.clustering {setting} cuts {self.model.frames} frames into {stage.segments} segments; "
+                    f"model.clustering {setting} cannot cut {self.model.frames} frames into {stage.segments} segments; "
                     f"possible are {', '.join(map(str, possible))}"
                 )
         return self
 
     def differences(self, other: "Recipe") -> list[str]:
-        """Settings that differ, as ``train.lr 1e-05 (was 5e-06)``; those that cannot change the result are left out."""
-        here, there = dict(_flat(self.model_dump())), dict(_flat(other.model_dump()))
+        """Settings that differ, as ``train.lr 1e-05 (was 5e-06)``, without those that may change on resume."""
+        before = dict(_flat(other.model_dump()))
         return [
-            f"{name} {here[name]} (was {there[name]})"
-            for name in here
-            if here[name] != there[name] and name not in WITHOUT_EFFECT
+            f"{name} {value} (was {before[name]})"
+            for name, value in _flat(self.model_dump())
+            if value != before[name] and name not in MAY_CHANGE_ON_RESUME
         ]
-
-
-OTHER_WORDS = {  # what settings are called elsewhere
-    "learning_rate": "lr",
-    "num_epochs": "epochs",
-    "wd": "weight_decay",
-    "max_words": "max_tokens",
-    "words": "max_tokens",
-    "num_frames": "frames",
-    "accumulation": "micro_batch",
-    "accumulation_steps": "micro_batch",
-    "amp": "precision",
-    "dataset": "benchmark",
-    "pretrained": "start",
-}
-WITHOUT_EFFECT = ("train.checkpoint_minutes", "train.log_every")
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """A recipe from a TOML file, with ``section.setting=value`` overrides on top.
 
     Raises:
-        RecipeError: a setting is unknown (the nearest known one is named) or impossible.
+        RecipeError: a setting is unknown (the error suggests the nearest one) or its value is invalid.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise RecipeError(
-            f"there is no recipe {path}; `centerclip train --list` shows those that come with it"
-        ) from error
+        raise RecipeError(f"there is no recipe {path}; `centerclip train --list` lists the built-in ones") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RecipeError(f"{path} is not a TOML file: {error}") from error
     for override in overrides:
@@ -182,23 +180,18 @@ def make_recipe(content: dict[str, Any], *, source: str) -> Recipe:
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
-        raise RecipeError(f"{source}: " + "; ".join(_sentence(each) for each in error.errors())) from error
+        raise RecipeError(f"{source}: " + "; ".join(_message(each) for each in error.errors())) from error
 
 
 def to_toml(recipe: Recipe) -> str:
-    """All settings as TOML, so that a run's folder says exactly what was run."""
+    """All settings as TOML, so that the folder of a run records exactly what was run."""
     lines: list[str] = []
 
     def table(name: str, values: dict[str, Any]) -> None:
-        lines.extend(
-            [
-                f"[{name}]",
-                *(f"{key} = {_toml(value)}" for key, value in values.items() if not isinstance(value, dict)),
-                "",
-            ]
-        )
+        plain = {key: value for key, value in values.items() if not isinstance(value, dict)}
+        lines.extend([f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in plain.items()), ""])
         for key, value in values.items():
-            if isinstance(value, dict):
+            if key not in plain:
                 table(f"{name}.{key}", value)
 
     for name, values in recipe.model_dump().items():
@@ -219,6 +212,40 @@ def settings_help() -> Iterator[tuple[str, str, str]]:
     yield from walk(Recipe, "")
 
 
+def recipes_folder() -> Path:
+    """The folder of the built-in recipes: inside an installed package, or beside ``src`` in a clone."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "recipes"
+    return inside if inside.is_dir() else package.parents[1] / "recipes"
+
+
+def list_recipes() -> Iterator[tuple[str, str]]:
+    """Names such as ``msrvtt/b32-B6-4-49`` and titles: the second line of the file, after its command."""
+    folder = recipes_folder()
+    for path in sorted(folder.rglob("*.toml")):
+        title = path.read_text(encoding="utf-8").splitlines()[1]
+        yield path.relative_to(folder).with_suffix("").as_posix(), title.removeprefix("#").strip()
+
+
+def find_recipe(name: str) -> Path:
+    """A recipe by the path of its file, or by the name that ``--list`` shows.
+
+    Raises:
+        RecipeError: there is none; the error suggests the nearest name.
+    """
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    short = path.with_suffix("").as_posix().removeprefix("recipes/") if path.suffix == ".toml" else path.as_posix()
+    short = RECIPE_ALIASES.get(short, short)
+    known = [each for each, _ in list_recipes()]
+    if short in known:
+        return recipes_folder() / f"{short}.toml"
+    close = get_close_matches(short, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else "`centerclip train --list` lists the built-in ones"
+    raise RecipeError(f"there is no recipe {name}; {hint}")
+
+
 def _apply(content: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     *tables, key = name.strip().split(".")
@@ -227,7 +254,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
     try:
         value = tomllib.loads(f"value = {text.strip()}")["value"]
     except tomllib.TOMLDecodeError:
-        value = text.strip()  # a word without quotes
+        value = text.strip()  # a string without quotes
     for table in tables:
         content = content.setdefault(table, {})
         if not isinstance(content, dict):
@@ -235,7 +262,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
     content[key] = value
 
 
-def _sentence(error: Any) -> str:
+def _message(error: Any) -> str:
     place = [str(part) for part in error["loc"]]
     if error["type"] == "extra_forbidden":
         return f"there is no setting {'.'.join(place)}; {_nearest(place)}"
@@ -250,15 +277,15 @@ def _sentence(error: Any) -> str:
 
 
 def _nearest(place: list[str]) -> str:
-    """What somebody who wrote an unknown setting may have meant."""
+    """A suggestion for an unknown setting."""
     known = [name for name, _, _ in settings_help()]
-    asked, word = ".".join(place), OTHER_WORDS.get(place[-1], place[-1])
-    words = {name.rsplit(".", 1)[1]: name for name in reversed(known)}
-    # The right word in a wrong section, then a name that is close as a whole, then a close word.
-    close = [word] if word in words else []
+    asked, key = ".".join(place), SETTING_ALIASES.get(place[-1], place[-1])
+    by_key = {name.rsplit(".", 1)[1]: name for name in reversed(known)}
+    # The right key in a wrong section, then a name that is close as a whole, then a close key.
+    close = [key] if key in by_key else []
     close = close or [name.rsplit(".", 1)[1] for name in get_close_matches(asked, known, n=1, cutoff=0.8)]
-    if close := close or get_close_matches(word, words, n=1):
-        return f"did you mean {words[close[0]]}?"
+    if close := close or get_close_matches(key, by_key, n=1):
+        return f"did you mean {by_key[close[0]]}?"
     section = ".".join(place[:-1])
     inside = [name for name in known if name.startswith(f"{section}.")] if section else []
     return f"known are {', '.join(inside or ['model', 'data', 'train'])}"
@@ -280,36 +307,3 @@ def _toml(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return repr(value)
-
-
-def recipes_folder() -> Path:
-    """The recipes that come with CenterCLIP: inside an installed package, or beside ``src`` in a clone."""
-    package = Path(__file__).resolve().parents[1]
-    inside = package / "recipes"
-    return inside if inside.is_dir() else package.parents[1] / "recipes"
-
-
-def list_recipes() -> Iterator[tuple[str, str]]:
-    """Names such as ``msrvtt/b32-B6-4-49`` and what each is: the second line, after its command."""
-    folder = recipes_folder()
-    for path in sorted(folder.rglob("*.toml")):
-        title = path.read_text(encoding="utf-8").splitlines()[1]
-        yield path.relative_to(folder).with_suffix("").as_posix(), title.removeprefix("#").strip()
-
-
-def find_recipe(name: str) -> Path:
-    """A recipe by the path of its file, or by the name that ``--list`` shows.
-
-    Raises:
-        RecipeError: there is none; the nearest name is given.
-    """
-    path = Path(name).expanduser()
-    if path.is_file():
-        return path
-    short = path.with_suffix("").as_posix().removeprefix("recipes/") if path.suffix == ".toml" else path.as_posix()
-    known = [each for each, _ in list_recipes()]
-    if short in known:
-        return recipes_folder() / f"{short}.toml"
-    close = get_close_matches(short, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else "`centerclip train --list` shows those that come with it"
-    raise RecipeError(f"there is no recipe {name}; {hint}")

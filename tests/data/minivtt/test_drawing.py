@@ -27,9 +27,9 @@ def test_things_look_different_at_40_pixels(kind: Kind) -> None:
     looks = Sprites(kind, FONT)
     small = []
     for thing in world(kind).things:
-        picture = Image.new("RGB", (128, 128), (128, 128, 128))
-        picture.paste(looks.of(thing), mask=looks.of(thing))
-        small.append(np.asarray(picture.resize((40, 40)), dtype=np.float32).ravel())
+        image = Image.new("RGB", (128, 128), (128, 128, 128))
+        image.paste(looks.of(thing), mask=looks.of(thing))
+        small.append(np.asarray(image.resize((40, 40)), dtype=np.float32).ravel())
     pixels = np.stack(small)
     squares = (pixels**2).mean(axis=1)
     distances = squares[:, None] + squares[None] - 2 * pixels @ pixels.T / pixels.shape[1]
@@ -39,8 +39,8 @@ def test_things_look_different_at_40_pixels(kind: Kind) -> None:
 
 def test_places_look_different_and_vary_with_the_seed() -> None:
     def colours(place: str, seed: int) -> np.ndarray:
-        picture = background(place, 160, 120, np.random.default_rng(seed)).resize((8, 6), Image.Resampling.BOX)
-        return np.asarray(picture, dtype=np.float32)
+        image = background(place, 160, 120, np.random.default_rng(seed)).resize((8, 6), Image.Resampling.BOX)
+        return np.asarray(image, dtype=np.float32)
 
     mean = {place.name: np.mean([colours(place.name, seed) for seed in range(6)], axis=0) for place in PLACES}
     right = 0

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from centerclip.cli.data import app
 from centerclip.data import DataError, load
-from centerclip.data.minivtt import make, make_stills, read_events
+from centerclip.data.minivtt import make, make_images, read_events
 from centerclip.data.minivtt.generate import choose_things, clip_counts
 from centerclip.video import probe, read_frames
 
@@ -55,15 +55,15 @@ def test_a_stopped_run_goes_on_and_makes_the_same_bytes(made: Path) -> None:
 
 
 def test_another_setting_needs_another_folder(made: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"was made with seed 0 and not 1\. Choose another folder, or .* --force"):
+    with pytest.raises(DataError, match=r"was made with seed 0, not 1\. Choose another folder, or .* --force"):
         make(made, clips=20, seed=1, things="shapes")
-    with pytest.raises(DataError, match="was made with what videos and not stills"):
-        make_stills(made, clips=20, things="shapes")
+    with pytest.raises(DataError, match="was made with what videos, not images"):
+        make_images(made, clips=20, things="shapes")
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(DataError, match=r"mine\.txt is a file; name a folder"):
         make(tmp_path / "mine.txt", clips=20, things="shapes")
     for force in (False, True):
-        with pytest.raises(DataError, match="holds other files"):
+        with pytest.raises(DataError, match="has other files"):
             make(tmp_path, clips=20, things="shapes", force=force)
 
 
@@ -71,15 +71,15 @@ def test_counts_of_the_splits() -> None:
     assert clip_counts(2000) == {"train": 1400, "val": 100, "test": 500}
     assert clip_counts(4600) == {"train": 4000, "val": 100, "test": 500}
     assert clip_counts(60) == {"train": 42, "val": 3, "test": 15}
-    with pytest.raises(DataError, match="20 clips are the least"):
+    with pytest.raises(DataError, match="at least 20 clips"):
         clip_counts(19)
 
 
-def test_pictures_are_read_like_videos_and_force_removes_only_what_was_made(tmp_path: Path) -> None:
-    folder = tmp_path / "stills"
+def test_images_are_read_like_videos_and_force_removes_only_what_was_made(tmp_path: Path) -> None:
+    folder = tmp_path / "images"
     result = CliRunner().invoke(
         app,
-        ["make", "minivtt-stills", str(folder), "--clips", "40", "--workers", "1", "--things", "shapes", "--json"],
+        ["make", "minivtt-images", str(folder), "--clips", "40", "--workers", "1", "--things", "shapes", "--json"],
     )
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["clips"] == {"train": 38, "val": 2}
@@ -89,13 +89,13 @@ def test_pictures_are_read_like_videos_and_force_removes_only_what_was_made(tmp_
     assert frames.rgb.shape[0] == 1
     assert min(frames.rgb.shape[1:3]) == 112
     (folder / "notes.txt").write_text("mine")
-    report = make_stills(folder, clips=20, seed=1, workers=1, things="shapes", force=True)
+    report = make_images(folder, clips=20, seed=1, workers=1, things="shapes", force=True)
     assert report.made == 20
     assert len(load("folder", folder, "train+val")) == 20
     assert (folder / "notes.txt").exists()
-    make_stills(folder, clips=21, seed=1, workers=1, things="shapes")
-    with pytest.raises(DataError, match="is meant to hold 21 clips"):
-        make_stills(folder, clips=20, seed=1, things="shapes")
+    make_images(folder, clips=21, seed=1, workers=1, things="shapes")
+    with pytest.raises(DataError, match="was made for 21 clips"):
+        make_images(folder, clips=20, seed=1, things="shapes")
 
 
 def test_without_a_font_shapes_are_drawn_and_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -116,5 +116,5 @@ def test_wrong_usage_is_2(tmp_path: Path) -> None:
 
 
 def test_events_that_are_not_there_name_the_command(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"make the folder with: centerclip data make minivtt"):
+    with pytest.raises(DataError, match=r"generate it with: centerclip data make minivtt"):
         read_events(tmp_path)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from centerclip.data.minivtt.plan import ClipPlan, plan_clips
-from centerclip.data.minivtt.render import plan_picture
+from centerclip.data.minivtt.render import plan_image
 from centerclip.data.minivtt.sentences import a, clip_captions, event_captions
 from centerclip.data.minivtt.world import Thing, world
 
@@ -76,10 +76,10 @@ def test_wording_is_varied_and_the_same_for_the_same_seed(clips: list[ClipPlan])
     assert all(connective in every for connective in connectives)
 
 
-def test_pictures_have_three_short_captions() -> None:
+def test_images_have_three_short_captions() -> None:
     those = world("shapes")
     for number in range(200):
-        plan = plan_picture(those, "train", number, 0)
+        plan = plan_image(those, "train", number, 0)
         assert len(set(plan.captions)) == 3
         assert all(min(places_of(plan.things, caption)) >= 0 for caption in plan.captions)
         assert any(phrase in caption for phrase in plan.place.phrases for caption in plan.captions)

@@ -1,6 +1,6 @@
-"""MiniVTT: a generated benchmark of small clips with sentences and event times, and pictures of the same world."""
+"""MiniVTT: a generated benchmark of small clips with captions and event times, and training images to begin with."""
 
 from .folder import ClipEvents, TimedEvent, read_events
-from .generate import Report, make, make_stills
+from .generate import Report, make, make_images
 
-__all__ = ["ClipEvents", "Report", "TimedEvent", "make", "make_stills", "read_events"]
+__all__ = ["ClipEvents", "Report", "TimedEvent", "make", "make_images", "read_events"]

@@ -1,4 +1,4 @@
-"""The folder of a generated data set: what it was made with, its captions, and the times of its events."""
+"""The folder of a generated data set: the settings it was made with, its captions, and the times of its events."""
 
 import csv
 import io
@@ -14,12 +14,16 @@ from ..annotations import read_text
 from .plan import ClipPlan
 from .sentences import event_captions
 
+INFO_FILE = "minivtt.json"
+CAPTIONS_FILE = "captions.csv"
 EVENTS_FILE = "events.jsonl"
+VERSION = 1  # of what the generator draws and writes: raise it when the same seed gives other files
+EXTENSIBLE = ("clips", "complete")  # may differ from one run to the next in the same folder
 
 
 @dataclass(frozen=True)
 class TimedEvent:
-    """What happens from ``start`` to ``end`` (seconds), in words and in parts."""
+    """What happens from ``start`` to ``end`` (seconds): as a caption, and as its parts."""
 
     start: float
     end: float
@@ -53,7 +57,7 @@ def timed_events(plan: ClipPlan, seed: int) -> ClipEvents:
 
 
 def events_text(clips: Iterable[ClipEvents]) -> str:
-    """One JSON object a line."""
+    """One JSON object per line, for ``events.jsonl``."""
     return "".join(json.dumps(asdict(clip)) + "\n" for clip in clips)
 
 
@@ -61,7 +65,7 @@ def read_events(folder: str | Path) -> dict[str, ClipEvents]:
     """The events of every clip of a MiniVTT folder, by video id."""
     path = Path(folder).expanduser() / EVENTS_FILE
     if not path.is_file():
-        raise AnnotationError(f"{path} is not there; make the folder with: centerclip data make minivtt {folder}")
+        raise AnnotationError(f"{path} does not exist; generate it with: centerclip data make minivtt {folder}")
     clips: dict[str, ClipEvents] = {}
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         try:
@@ -69,50 +73,44 @@ def read_events(folder: str | Path) -> dict[str, ClipEvents]:
             events = tuple(TimedEvent(**event) for event in row.pop("events"))
             clips[row["video"]] = ClipEvents(**row, events=events)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise AnnotationError(f"{path}, line {number} does not describe the events of a clip: {error}.") from error
+            raise AnnotationError(f"{path}, line {number} is not the events of a clip: {error}.") from error
     return clips
 
 
-INFO = "minivtt.json"
-CAPTIONS_FILE = "captions.csv"
-VERSION = 1  # of what the generator draws and writes; a change of it makes other files
-FREE = ("clips", "complete")  # may differ from one run to the next in the same folder
+def claim(folder: Path, settings: dict[str, Any], *, force: bool) -> None:
+    """Take a folder for these settings: a new one, or one in which an earlier run with the same settings stopped.
 
-
-def claim(folder: Path, setting: dict[str, Any], *, force: bool) -> None:
-    """Take a folder for this setting: a new one, or one in which an earlier run of the same setting stopped.
-
-    With ``force`` the files that an earlier run of any setting left are removed first; other files never are.
+    With ``force`` the files of an earlier run with any settings are removed first; other files never are.
     """
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file; name a folder.")
     earlier = read_info(folder)
     if earlier is None:
         if folder.is_dir() and any(folder.iterdir()):
-            raise DataError(f"{folder} holds other files; choose a folder that is new or empty.")
+            raise DataError(f"{folder} has other files in it; choose a new or empty folder.")
     elif force:
-        _remove_made(folder)
+        _remove_generated(folder)
     else:
-        differs = [key for key in setting if key not in FREE and earlier.get(key) != setting[key]]
-        if differs:
-            told = ", ".join(f"{key} {earlier.get(key)} and not {setting[key]}" for key in differs)
-            raise DataError(f"{folder} was made with {told}. Choose another folder, or start it anew with --force.")
-        fewer = [split for split, count in setting["clips"].items() if earlier["clips"].get(split, 0) > count]
+        changed = [key for key in settings if key not in EXTENSIBLE and earlier.get(key) != settings[key]]
+        if changed:
+            differences = ", ".join(f"{key} {earlier.get(key)}, not {settings[key]}" for key in changed)
+            raise DataError(f"{folder} was made with {differences}. Choose another folder, or start over with --force.")
+        fewer = [split for split, count in settings["clips"].items() if earlier["clips"].get(split, 0) > count]
         if fewer:
             raise DataError(
-                f"{folder} is meant to hold {sum(earlier['clips'].values()):,} clips. Ask for as many or more, choose "
-                "another folder, or start it anew with --force."
+                f"{folder} was made for {sum(earlier['clips'].values()):,} clips. Ask for at least as many, choose "
+                "another folder, or start over with --force."
             )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_info(folder, setting | {"complete": False})
+        write_info(folder, settings | {"complete": False})
     except OSError as error:
         raise DataError(f"{folder} cannot be written to: {error.strerror}.") from error
 
 
 def read_info(folder: Path) -> dict[str, Any] | None:
-    """How a folder was made; None when this generator did not make it."""
-    path = folder / INFO
+    """The settings a folder was made with; None when this generator did not make it."""
+    path = folder / INFO_FILE
     if not path.is_file():
         return None
     try:
@@ -121,12 +119,13 @@ def read_info(folder: Path) -> dict[str, Any] | None:
             raise TypeError("clips are not counted by split")
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} is damaged ({error}); remove the folder {folder}.") from error
-    return dict(info)
+    renamed = {"what": "images"} if info.get("what") == "stills" else {}  # what images were called at first
+    return info | renamed
 
 
 def write_info(folder: Path, info: dict[str, Any]) -> None:
-    """Say how the folder was made."""
-    write_atomic(folder / INFO, json.dumps(info, indent=2) + "\n")
+    """Record the settings the folder is made with."""
+    write_atomic(folder / INFO_FILE, json.dumps(info, indent=2) + "\n")
 
 
 def write_captions(folder: Path, rows: Iterable[tuple[str, str, str]]) -> None:
@@ -138,10 +137,9 @@ def write_captions(folder: Path, rows: Iterable[tuple[str, str, str]]) -> None:
     write_atomic(folder / CAPTIONS_FILE, text.getvalue())
 
 
-def _remove_made(folder: Path) -> None:
-
-    for made in ("videos", "pictures"):
-        for path in (folder / made).glob("*.mp4"):
+def _remove_generated(folder: Path) -> None:
+    for subfolder in ("videos", "pictures"):
+        for path in (folder / subfolder).glob("*.mp4"):
             path.unlink()
-    for name in (CAPTIONS_FILE, EVENTS_FILE, INFO):
+    for name in (CAPTIONS_FILE, EVENTS_FILE, INFO_FILE):
         (folder / name).unlink(missing_ok=True)

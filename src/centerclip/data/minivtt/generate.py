@@ -1,26 +1,28 @@
-"""Makes the whole data set, clips or pictures: in parallel, resumable, and the same for the same seed."""
+"""Generates the whole data set, clips or images: in parallel, resumable, and the same for the same seed."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...errors import DataError
-from ...files import write_atomic
+from ...files import remove_partial, write_atomic
 from ...parallel import run_each, usable_cores
 from .folder import EVENTS_FILE, VERSION, claim, events_text, timed_events, write_captions, write_info
-from .plan import plan_clips
-from .render import BATCH, PictureJob, PicturePlan, RenderJob, plan_picture, render_clip, render_pictures
+from .plan import ClipPlan, plan_clips
+from .render import BATCH, ImageJob, ImagePlan, RenderJob, plan_image, render_clip, render_images
 from .sentences import clip_captions
-from .sprites import INSTALL, check_font, find_font, font_mark
+from .sprites import INSTALL_FONT, check_font, find_font, font_fingerprint
 from .world import SPLITS, Kind, Split, world
 
-VAL, TEST = 100, 500  # clips at most; what is beyond them goes into training
-VAL_PICTURES = 500
+MIN_CLIPS = 20  # fewer would leave a split empty
+MAX_VAL, MAX_TEST = 100, 500  # clips; all others are for training
+MAX_VAL_IMAGES = 500
 Job = TypeVar("Job")
-Progress = Callable[[int, int], None]
+Plan = TypeVar("Plan", ClipPlan, ImagePlan)
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass
@@ -47,51 +49,37 @@ def make(
     things: Kind | None = None,
     font: str | Path | None = None,
     force: bool = False,
-    on_progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Report:
     """Write clips, captions and event times into a folder.
 
-    A clip depends on the seed, its split and its number, so more clips only add to those that are there. A stopped
-    run goes on where it was.
+    A clip depends on the seed, its split and its number, so more clips only add to the existing ones. A stopped run
+    can be resumed.
 
     Args:
         folder: a new or empty folder, or one that a run with the same seed and things began.
         clips: of all splits. A quarter is for test, up to 500; one in 20 for val, up to 100; the others for train.
         seed: another seed, other clips of the same world.
-        workers: processes, by default one for each core.
+        workers: processes, by default one per core.
         things: ``emoji`` or ``shapes``; by default emoji when their font is found.
         font: an emoji font to use.
-        force: remove what an earlier run made in the folder, and start anew.
+        force: remove what an earlier run made in the folder, and start over.
         on_progress: called with (finished, total) at the start and after each clip.
     """
-    began, folder = time.monotonic(), Path(folder).expanduser().absolute()
-    counts = clip_counts(clips)
-    kind, font_file, note = choose_things(things, font)
-    setting = _setting("videos", counts, seed, kind, font_file)
-    claim(folder, setting, force=force)
-    videos = folder / "videos"
-    videos.mkdir(exist_ok=True)
-    plans = [plan for split in SPLITS for plan in plan_clips(world(kind), split, counts[split], seed)]
-    jobs = [RenderJob(plan, videos / f"{plan.id}.mp4", seed, kind, font_file) for plan in plans]
-    todo = [job for job in jobs if not job.target.exists()]
-    report = Report(str(folder), kind, counts, note, skipped=len(jobs) - len(todo))
-    _run(
-        render_clip,
-        todo,
-        report,
-        videos,
-        workers=workers,
-        on_progress=on_progress,
-        size=lambda job: 1,
-        name=lambda job: job.target.name,
-    )
-    made = [plan for plan in plans if f"{plan.id}.mp4" not in report.failed]
-    write_captions(folder, ((plan.id, caption, plan.split) for plan in made for caption in clip_captions(plan, seed)))
-    write_atomic(folder / EVENTS_FILE, events_text(timed_events(plan, seed) for plan in made))
-    return _finish(folder, setting, report, videos, began)
+    run = _Run(folder, "videos", clip_counts(clips), seed, things, font, force=force)
+    plans = [plan for split in SPLITS for plan in plan_clips(world(run.kind), split, run.counts[split], seed)]
+    jobs = [
+        RenderJob(plan, run.files / f"{plan.id}.mp4", seed, run.kind, run.font) for plan in run.skip_existing(plans)
+    ]
+    run.render(render_clip, jobs, workers, on_progress, size=lambda job: 1, name=lambda job: job.target.name)
+    written = run.written(plans)
+    captions = ((plan.id, caption, plan.split) for plan in written for caption in clip_captions(plan, seed))
+    write_captions(run.folder, captions)
+    write_atomic(run.folder / EVENTS_FILE, events_text(timed_events(plan, seed) for plan in written))
+    return run.finish()
 
 
-def make_stills(
+def make_images(
     folder: str | Path,
     *,
     clips: int = 30_000,
@@ -100,127 +88,139 @@ def make_stills(
     things: Kind | None = None,
     font: str | Path | None = None,
     force: bool = False,
-    on_progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Report:
-    """Write pictures, as videos of one frame, and captions into a folder; arguments as of :func:`make`.
+    """Write training images, as videos of one frame, and captions into a folder; arguments as of :func:`make`.
 
     They show one or two things in a place, only in pairs that training clips show too, so a model that has learnt
     from them still has not seen what val and test clips show. The last 500 (of few, one in 20) are for val.
     """
-    began, folder = time.monotonic(), Path(folder).expanduser().absolute()
-    if clips < 20:
-        raise DataError("20 pictures are the least.")
-    val = min(VAL_PICTURES, clips // 20)
-    counts: dict[Split, int] = {"train": clips - val, "val": val}
-    kind, font_file, note = choose_things(things, font)
-    setting = _setting("stills", counts, seed, kind, font_file)
-    claim(folder, setting, force=force)
-    pictures = folder / "pictures"
-    pictures.mkdir(exist_ok=True)
-    those = world(kind)
-    plans = {split: [plan_picture(those, split, number, seed) for number in range(counts[split])] for split in counts}
-    there = {path.stem for path in pictures.glob("*.mp4")}
-    todo = [plan for split in counts for plan in plans[split] if plan.id not in there]
-    batches = [
-        PictureJob(tuple(todo[first : first + BATCH]), pictures, seed, kind, font_file)
-        for first in range(0, len(todo), BATCH)
+    if clips < MIN_CLIPS:
+        raise DataError(f"at least {MIN_CLIPS} images are needed.")
+    val = min(MAX_VAL_IMAGES, clips // 20)
+    run = _Run(folder, "images", {"train": clips - val, "val": val}, seed, things, font, force=force)
+    split_of = {
+        plan_image(world(run.kind), split, number, seed): split
+        for split, count in run.counts.items()
+        for number in range(count)
+    }
+    plans = run.skip_existing(list(split_of))
+    jobs = [
+        ImageJob(tuple(plans[first : first + BATCH]), run.files, seed, run.kind, run.font)
+        for first in range(0, len(plans), BATCH)
     ]
-    report = Report(str(folder), kind, counts, note, skipped=clips - len(todo))
-    _run(
-        render_pictures,
-        batches,
-        report,
-        pictures,
-        workers=workers,
-        on_progress=on_progress,
+    run.render(
+        render_images,
+        jobs,
+        workers,
+        on_progress,
         size=lambda job: len(job.plans),
         name=lambda job: f"{job.plans[0].id} and the {len(job.plans) - 1} after it",
     )
-    there = {path.stem for path in pictures.glob("*.mp4")} if report.failed else set()
-    rows = ((plan, split) for split in counts for plan in plans[split] if not report.failed or plan.id in there)
-    write_captions(folder, _rows(rows))
-    return _finish(folder, setting, report, pictures, began)
+    written = run.written(list(split_of))
+    write_captions(run.folder, ((plan.id, text, split_of[plan]) for plan in written for text in plan.captions))
+    return run.finish()
 
 
 def clip_counts(clips: int) -> dict[Split, int]:
-    """How many clips each split has of so many."""
-    if clips < 20:
-        raise DataError("20 clips are the least: every split needs some.")
-    val, test = min(VAL, clips // 20), min(TEST, clips // 4)
+    """The number of clips of each split, of so many in all."""
+    if clips < MIN_CLIPS:
+        raise DataError(f"at least {MIN_CLIPS} clips are needed, so that every split has some.")
+    val, test = min(MAX_VAL, clips // 20), min(MAX_TEST, clips // 4)
     return {"train": clips - val - test, "val": val, "test": test}
 
 
 def choose_things(things: Kind | None, font: str | Path | None) -> tuple[Kind, Path | None, str | None]:
-    """Which kind of things to draw, with which font, and a note when emoji were wanted by default but cannot be."""
+    """Which kind of things to draw, with which font, and a note when emoji are the default but cannot be drawn."""
     if things == "shapes":
         return "shapes", None, None
     path = Path(font).expanduser().absolute() if font else find_font()
     try:
         if path is None:
-            raise DataError(f"the font Noto Color Emoji is not on this computer: {INSTALL}.")
+            raise DataError(f"the font Noto Color Emoji is not on this computer: {INSTALL_FONT}.")
         if not path.is_file():
             raise DataError(f"{path} is not a font file.")
         check_font(path)
     except DataError as error:
         if things == "emoji" or font:
             raise
-        return "shapes", None, f"Drawn shapes instead of emoji, because {error}"
+        return "shapes", None, f"Drawing shapes instead of emoji, because {error}"
     return "emoji", path, None
 
 
-def _setting(what: str, counts: dict[Split, int], seed: int, kind: Kind, font: Path | None) -> dict[str, Any]:
-    mark = font_mark(font) if font else None
-    return {
-        "data": "minivtt",
-        "what": what,
-        "version": VERSION,
-        "seed": seed,
-        "things": kind,
-        "font": mark,
-        "clips": counts,
-    }
+class _Run:
+    """One run in a folder that it has claimed: ``what`` is generated, ``videos`` or ``images``."""
 
+    def __init__(
+        self,
+        folder: str | Path,
+        what: str,
+        counts: dict[Split, int],
+        seed: int,
+        things: Kind | None,
+        font: str | Path | None,
+        *,
+        force: bool,
+    ) -> None:
+        self.started = time.monotonic()
+        self.folder = Path(folder).expanduser().absolute()
+        self.files = self.folder / ("videos" if what == "videos" else "pictures")
+        self.counts = counts
+        self.kind, self.font, note = choose_things(things, font)
+        self.settings: dict[str, Any] = {
+            "data": "minivtt",
+            "what": what,
+            "version": VERSION,
+            "seed": seed,
+            "things": self.kind,
+            "font": font_fingerprint(self.font) if self.font else None,
+            "clips": counts,
+        }
+        claim(self.folder, self.settings, force=force)
+        self.files.mkdir(exist_ok=True)
+        self.report = Report(str(self.folder), self.kind, counts, note)
 
-def _run(
-    function: Callable[[Job], int],
-    todo: list[Job],
-    report: Report,
-    files: Path,
-    *,
-    workers: int | None,
-    on_progress: Progress | None,
-    size: Callable[[Job], int],
-    name: Callable[[Job], str],
-) -> None:
-    """Do all jobs, and count what was made and what failed. ``files`` is the folder that they write to."""
-    tell = on_progress or (lambda finished, total: None)
-    finished, total = report.skipped, sum(report.clips.values())
-    tell(finished, total)
-    _remove_partial_files(files)  # of a run that was killed
-    try:
-        with closing(run_each(function, todo, workers=workers or usable_cores())) as outcomes:
-            for outcome in outcomes:
-                if outcome.error is not None:
-                    report.failed[name(outcome.job)] = outcome.error
-                else:
-                    report.made += size(outcome.job)
-                finished += size(outcome.job)
-                tell(finished, total)
-    finally:
-        _remove_partial_files(files)  # the processes have ended, also after Ctrl-C: nobody writes any more
+    def skip_existing(self, plans: Sequence[Plan]) -> list[Plan]:
+        """The plans that have no file yet."""
+        existing = {path.stem for path in self.files.glob("*.mp4")}
+        missing = [plan for plan in plans if plan.id not in existing]
+        self.report.skipped = len(plans) - len(missing)
+        return missing
 
+    def render(
+        self,
+        function: Callable[[Job], int],
+        jobs: Sequence[Job],
+        workers: int | None,
+        on_progress: OnProgress | None,
+        *,
+        size: Callable[[Job], int],
+        name: Callable[[Job], str],
+    ) -> None:
+        """Do all jobs, and count what was made and what failed."""
+        show = on_progress or (lambda finished, total: None)
+        finished, total = self.report.skipped, sum(self.counts.values())
+        show(finished, total)
+        remove_partial(self.files)  # of a run that was killed
+        try:
+            with closing(run_each(function, jobs, workers=workers or usable_cores())) as outcomes:
+                for outcome in outcomes:
+                    if outcome.error is not None:
+                        self.report.failed[name(outcome.job)] = outcome.error
+                    else:
+                        self.report.made += size(outcome.job)
+                    finished += size(outcome.job)
+                    show(finished, total)
+        finally:
+            remove_partial(self.files)  # the workers have stopped, also after Ctrl-C: nobody writes any more
 
-def _remove_partial_files(files: Path) -> None:
-    for partial in files.glob(".*.part"):
-        partial.unlink(missing_ok=True)
+    def written(self, plans: Sequence[Plan]) -> list[Plan]:
+        """The plans that have a file now."""
+        files = {path.stem for path in self.files.glob("*.mp4")}
+        return [plan for plan in plans if plan.id in files]
 
-
-def _rows(plans: Iterable[tuple[PicturePlan, str]]) -> Iterable[tuple[str, str, str]]:
-    return ((plan.id, caption, split) for plan, split in plans for caption in plan.captions)
-
-
-def _finish(folder: Path, setting: dict[str, Any], report: Report, files: Path, began: float) -> Report:
-    report.bytes = sum(path.stat().st_size for path in files.glob("*.mp4"))
-    report.seconds = round(time.monotonic() - began, 1)
-    write_info(folder, setting | {"complete": not report.failed})
-    return report
+    def finish(self) -> Report:
+        self.report.bytes = sum(path.stat().st_size for path in self.files.glob("*.mp4"))
+        self.report.seconds = round(time.monotonic() - self.started, 1)
+        write_info(self.folder, self.settings | {"complete": not self.report.failed})
+        return self.report

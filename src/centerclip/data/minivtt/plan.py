@@ -1,6 +1,7 @@
-"""What happens in each clip, drawn by seed: places, things, motions, lengths. No pixels yet.
+"""What happens in each clip, drawn by seed: places, things, motions and where things are at each moment. No pixels yet.
 
-Lengths are in short sides of the frame, from its centre."""
+Positions and sizes are in units of the frame's short side, from its centre.
+"""
 
 import math
 from collections.abc import Iterator
@@ -9,6 +10,138 @@ from random import Random
 
 from ...errors import DataError
 from .world import PLACES, WITH_PARTNER, Place, Split, Thing, World
+
+EVENT_COUNTS = (1, 2, 2, 3)  # of a clip, each equally likely
+FPS = (6, 8, 10)
+SHORT_SIDES = (112, 120, 128, 136, 144, 160)
+ASPECTS = ((1, 1), (4, 3), (16, 9), (3, 4))
+MIN_SECONDS, MAX_SECONDS, USUAL_SECONDS = 2.5, 10.0, 3.5  # of an event
+MIN_CLIP_SECONDS = 3.0
+MAX_ATTEMPTS = 10_000  # at a clip that differs from all others, before the split counts as full
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing's motion in a place, for a number of frames."""
+
+    thing: Thing
+    partner: Thing | None
+    motion: str
+    place: Place
+    frames: int
+
+    @property
+    def things(self) -> tuple[Thing, ...]:
+        """All things that the sentence names."""
+        return (self.thing, self.partner) if self.partner else (self.thing,)
+
+    @property
+    def what(self) -> tuple[str, ...]:
+        """The event without its length."""
+        return (*(thing.name for thing in self.things), self.motion, self.place.name)
+
+
+@dataclass(frozen=True)
+class ClipPlan:
+    """A clip before it is drawn."""
+
+    id: str
+    split: Split
+    events: tuple[Event, ...]
+    fps: int
+    width: int
+    height: int
+
+    @property
+    def things(self) -> tuple[Thing, ...]:
+        """All things in the order in which they appear."""
+        return tuple(thing for event in self.events for thing in event.things)
+
+    @property
+    def duration(self) -> float:
+        """Seconds."""
+        return sum(event.frames for event in self.events) / self.fps
+
+
+def plan_clips(world: World, split: Split, count: int, seed: int) -> Iterator[ClipPlan]:
+    """The first ``count`` clips of a split. Asking for more gives the same ones and then others.
+
+    No two clips of a split have the same description. In val and test neither do two clips of several events name the
+    same things in the same order, nor is the event of a one-event clip a part of another clip: every sentence then
+    has one right answer.
+    """
+    taken: set[object] = set()
+    for number in range(count):
+        rng = Random(f"minivtt {seed} {split} {number}")
+        for _ in range(MAX_ATTEMPTS):
+            events, fps = _draw_events(rng, world, split)
+            marks, conflicts = _marks(events, strict=split != "train")
+            if taken.isdisjoint(conflicts):
+                break
+        else:
+            raise DataError(f"there are fewer than {count:,} different clips for {split}; ask for fewer.")
+        taken |= marks
+        width, height = draw_size(rng)
+        yield ClipPlan(f"{split}{number:05d}", split, events, fps, width, height)
+
+
+def _marks(events: tuple[Event, ...], *, strict: bool) -> tuple[set[object], set[object]]:
+    """What a clip marks as taken, and what must not be taken yet: an event is ``part`` of a clip or ``all`` of it."""
+    if not strict:
+        described: set[object] = {tuple(event.what for event in events)}
+        return described, described
+    part: set[object] = {("part", event.what) for event in events}
+    if len(events) == 1:
+        return part | {("all", events[0].what)}, part
+    named = {tuple(thing.name for event in events for thing in event.things)}
+    return part | named, named | {("all", event.what) for event in events}
+
+
+def _draw_events(rng: Random, world: World, split: Split) -> tuple[tuple[Event, ...], int]:
+    """The events of a clip and its frames a second; things differ from one another."""
+    fps = rng.choice(FPS)
+    one_place = rng.random() < 0.5
+    events: list[Event] = []
+    count = rng.choice(EVENT_COUNTS)
+    place = rng.choice(PLACES)
+    while len(events) < count:
+        if events and not one_place:
+            place = rng.choice([other for other in PLACES if other != events[-1].place])
+        used = {thing for event in events for thing in event.things}
+        shortest = MIN_CLIP_SECONDS if count == 1 else MIN_SECONDS
+        event = _draw_event(rng, world, split, place, used, fps, shortest=shortest)
+        if event is None:  # the place is used up
+            events.clear()
+            place = rng.choice(PLACES)
+        else:
+            events.append(event)
+    return tuple(events), fps
+
+
+def _draw_event(
+    rng: Random, world: World, split: Split, place: Place, used: set[Thing], fps: int, *, shortest: float
+) -> Event | None:
+    candidates = [thing for thing in world.things_at(place, split) if thing not in used]
+    if not candidates:
+        return None
+    thing = rng.choice(candidates)
+    motion = rng.choice(world.motions_of(thing, split))
+    partner = None
+    if motion in WITH_PARTNER:
+        partners = [other for other in candidates if other != thing and world.split_of(other, motion) == split]
+        if not partners:
+            return None
+        partner = rng.choice(partners)
+    frames = round(fps * rng.triangular(shortest, MAX_SECONDS, USUAL_SECONDS))
+    return Event(thing, partner, motion, place, max(frames, round(shortest * fps + 0.49)))
+
+
+def draw_size(rng: Random, short_sides: tuple[int, ...] = SHORT_SIDES) -> tuple[int, int]:
+    """Width and height of a clip: both even, as H.264 needs them."""
+    short = rng.choice(short_sides)
+    across, down = rng.choice(ASPECTS)
+    scale = short / min(across, down)
+    return 2 * round(across * scale / 2), 2 * round(down * scale / 2)
 
 
 @dataclass(frozen=True)
@@ -20,9 +153,9 @@ class Pose:
         y: of its centre, downwards.
         size: of its longer side.
         angle: degrees, counter-clockwise.
-        clear: 1 is fully there, 0 not seen.
-        flipped: mirrored; things face left by themselves.
-        partner: it is the other thing of a motion with two.
+        clear: opacity, 0 to 1.
+        flipped: mirrored; unflipped things face left.
+        partner: whether it is the second thing of a motion with two.
     """
 
     x: float
@@ -36,7 +169,7 @@ class Pose:
 
 @dataclass(frozen=True)
 class Course:
-    """The numbers that make one performance of a motion differ from the next."""
+    """The random parameters of one motion."""
 
     motion: str
     size: float
@@ -51,7 +184,7 @@ class Course:
 
 def draw_course(rng: Random, motion: str, *, seconds: float, rolls: bool) -> Course:
     """A course for a motion that lasts so many seconds; ``rolls`` when the thing turns as it moves sideways."""
-    two = motion in ("chase", "jump over", "hide behind")
+    two = motion in WITH_PARTNER
     return Course(
         motion=motion,
         size=rng.uniform(0.28, 0.36) if two else rng.uniform(0.32, 0.5),
@@ -66,7 +199,7 @@ def draw_course(rng: Random, motion: str, *, seconds: float, rolls: bool) -> Cou
 
 
 def poses(course: Course, time: float) -> list[Pose]:
-    """What stands where at ``time``, from 0 (start of the event) to 1 (its end); the rearmost first."""
+    """Where things are at ``time``, from 0 (start of the event) to 1 (its end); the rearmost first."""
     c = course
     reach = 0.6 - c.size / 2  # from the centre to where a part of the thing leaves the middle square
     along = (2 * time - 1) * reach  # from -reach to reach
@@ -101,7 +234,7 @@ def poses(course: Course, time: float) -> list[Pose]:
             share = time if c.motion == "appear" else 1 - time
             return [replace(still, clear=min(1.0, max(0.0, 1.6 * share - 0.3)))]
     facing = c.sign > 0
-    there = Pose(c.x, 0.2, c.size, partner=True, flipped=not facing)
+    standing = Pose(c.x, 0.2, c.size, partner=True, flipped=not facing)
     match c.motion:
         case "chase":
             ahead = c.sign * (2 * time - 1) * 0.28
@@ -112,144 +245,12 @@ def poses(course: Course, time: float) -> list[Pose]:
             ]
         case "jump over":
             x = c.x + c.sign * (2 * time - 1) * 0.36
-            return [there, Pose(x, 0.2 - 0.46 * math.sin(math.pi * time), c.size, flipped=facing)]
+            return [standing, Pose(x, 0.2 - 0.46 * math.sin(math.pi * time), c.size, flipped=facing)]
         case "hide behind":
             share = min(1.0, 1.3 * time)
             x = c.x - c.sign * 0.36 * (1 - share)
             return [
                 Pose(x, 0.18, c.size * 0.95, clear=1.0 if share < 1 else 0.0, flipped=facing),
-                replace(there, y=0.15, size=c.size * 1.2),
+                replace(standing, y=0.15, size=c.size * 1.2),
             ]
     raise ValueError(f"unknown motion {c.motion}")
-
-
-EVENTS = (1, 2, 2, 3)  # how many a clip has, each as likely
-FPS = (6, 8, 10)
-SHORT_SIDES = (112, 120, 128, 136, 144, 160)
-ASPECTS = ((1, 1), (4, 3), (16, 9), (3, 4))
-SHORTEST, LONGEST, USUAL = 2.5, 10.0, 3.5  # seconds of an event
-SHORTEST_CLIP = 3.0
-TRIES = 10_000
-
-
-@dataclass(frozen=True)
-class Event:
-    """One thing's motion in a place, for a number of frames."""
-
-    thing: Thing
-    partner: Thing | None
-    motion: str
-    place: Place
-    frames: int
-
-    @property
-    def things(self) -> tuple[Thing, ...]:
-        """All that the sentence names."""
-        return (self.thing, self.partner) if self.partner else (self.thing,)
-
-    @property
-    def what(self) -> tuple[str, ...]:
-        """The event without its length."""
-        return (*(thing.name for thing in self.things), self.motion, self.place.name)
-
-
-@dataclass(frozen=True)
-class ClipPlan:
-    """A clip before it is drawn."""
-
-    id: str
-    split: Split
-    events: tuple[Event, ...]
-    fps: int
-    width: int
-    height: int
-
-    @property
-    def things(self) -> tuple[Thing, ...]:
-        """All things in the order in which they come."""
-        return tuple(thing for event in self.events for thing in event.things)
-
-    @property
-    def duration(self) -> float:
-        """Seconds."""
-        return sum(event.frames for event in self.events) / self.fps
-
-
-def plan_clips(world: World, split: Split, count: int, seed: int) -> Iterator[ClipPlan]:
-    """The first ``count`` clips of a split. Asking for more gives the same ones and then others.
-
-    No two clips of a split have the same description. In val and test neither do two clips of several events name the
-    same things in the same order, nor is the event of a one-event clip a part of another clip: every sentence then
-    has one right answer.
-    """
-    taken: set[object] = set()
-    for number in range(count):
-        rng = Random(f"minivtt {seed} {split} {number}")
-        for _ in range(TRIES):
-            events, fps = _draw_events(rng, world, split)
-            marks, clashes = _marks(events, strict=split != "train")
-            if taken.isdisjoint(clashes):
-                break
-        else:
-            raise DataError(f"there are not enough different clips for {count:,} of {split}; ask for fewer.")
-        taken |= marks
-        width, height = draw_size(rng)
-        yield ClipPlan(f"{split}{number:05d}", split, events, fps, width, height)
-
-
-def _marks(events: tuple[Event, ...], *, strict: bool) -> tuple[set[object], set[object]]:
-    """What a clip leaves behind, and what it must not find: each event is ``part`` of a clip or ``all`` of it."""
-    if not strict:
-        described: set[object] = {tuple(event.what for event in events)}
-        return described, described
-    part: set[object] = {("part", event.what) for event in events}
-    if len(events) == 1:
-        return part | {("all", events[0].what)}, part
-    named = {tuple(thing.name for event in events for thing in event.things)}
-    return part | named, named | {("all", event.what) for event in events}
-
-
-def _draw_events(rng: Random, world: World, split: Split) -> tuple[tuple[Event, ...], int]:
-    """The events of a clip and its frames a second; things differ from one another."""
-    fps = rng.choice(FPS)
-    one_place = rng.random() < 0.5
-    events: list[Event] = []
-    count = rng.choice(EVENTS)
-    place = rng.choice(PLACES)
-    while len(events) < count:
-        if events and not one_place:
-            place = rng.choice([other for other in PLACES if other != events[-1].place])
-        used = {thing for event in events for thing in event.things}
-        event = _draw_event(rng, world, split, place, used, fps, shortest=SHORTEST_CLIP if count == 1 else SHORTEST)
-        if event is None:  # the place is used up
-            events.clear()
-            place = rng.choice(PLACES)
-        else:
-            events.append(event)
-    return tuple(events), fps
-
-
-def _draw_event(
-    rng: Random, world: World, split: Split, place: Place, used: set[Thing], fps: int, *, shortest: float
-) -> Event | None:
-    candidates = [thing for thing in world.things_at(place, split) if thing not in used]
-    if not candidates:
-        return None
-    thing = rng.choice(candidates)
-    motion = rng.choice(world.motions_of(thing, split))
-    partner = None
-    if motion in WITH_PARTNER:
-        partners = [other for other in candidates if other != thing and world.split_of(other, motion) == split]
-        if not partners:
-            return None
-        partner = rng.choice(partners)
-    frames = round(fps * rng.triangular(shortest, LONGEST, USUAL))
-    return Event(thing, partner, motion, place, max(frames, round(shortest * fps + 0.49)))
-
-
-def draw_size(rng: Random, short_sides: tuple[int, ...] = SHORT_SIDES) -> tuple[int, int]:
-    """Width and height of a clip: both even, as H.264 needs them."""
-    short = rng.choice(short_sides)
-    across, down = rng.choice(ASPECTS)
-    scale = short / min(across, down)
-    return 2 * round(across * scale / 2), 2 * round(down * scale / 2)

@@ -5,9 +5,9 @@ from random import Random
 from .plan import ClipPlan, Event
 from .world import Place, Thing
 
-CAPTIONS = 5  # of a clip
-PICTURE_CAPTIONS = 3
-OTHER_NAME = 0.25  # how often a thing goes by another of its names
+CLIP_CAPTIONS = 5
+IMAGE_CAPTIONS = 3
+SYNONYM_RATE = 0.25  # how often a thing is called by another of its names
 SIDEWAYS = {
     "walk": ("walks", "runs", "goes"),
     "fly": ("flies", "floats", "glides"),
@@ -44,14 +44,14 @@ def a(noun: str) -> str:
 def clip_captions(plan: ClipPlan, seed: int) -> list[str]:
     """Five different sentences about a clip.
 
-    The first tells everything. Of clips with several events some leave out the motions, or the places, but all name
+    The first mentions everything. Of clips with several events some leave out the motions or the places, but all name
     every thing in its order.
     """
     rng = Random(f"minivtt captions {seed} {plan.id}")
     several = len(plan.events) > 1
-    details = ["all", "all", "all", "motion", "place"] if several else ["all"] * CAPTIONS
+    details = ["all", "all", "all", "motion", "place"] if several else ["all"] * CLIP_CAPTIONS
     captions: list[str] = []
-    while len(captions) < CAPTIONS:
+    while len(captions) < CLIP_CAPTIONS:
         sentence = _sequence(rng, plan.events, details[len(captions)])
         if sentence not in captions:
             captions.append(sentence)
@@ -64,10 +64,10 @@ def event_captions(plan: ClipPlan, seed: int) -> list[str]:
     return [_clause(rng, event, _where(rng, event.place) if rng.random() < 0.4 else "") for event in plan.events]
 
 
-def picture_captions(rng: Random, things: tuple[Thing, ...], place: Place) -> list[str]:
-    """Three different sentences about a picture of one or two things in a place."""
+def image_captions(rng: Random, things: tuple[Thing, ...], place: Place) -> list[str]:
+    """Three different sentences about an image of one or two things in a place."""
     captions: list[str] = []
-    while len(captions) < PICTURE_CAPTIONS:
+    while len(captions) < IMAGE_CAPTIONS:
         noun, where = " and ".join(_noun(rng, thing) for thing in things), _where(rng, place)
         sentence = rng.choice(
             (
@@ -86,17 +86,17 @@ def picture_captions(rng: Random, things: tuple[Thing, ...], place: Place) -> li
 
 
 def _sequence(rng: Random, events: tuple[Event, ...], detail: str) -> str:
-    """One sentence about all events; ``detail`` is ``all``, or what alone is told of things: ``motion``, ``place``."""
+    """One sentence about all events; ``detail`` is ``all``, or the only detail: ``motion`` or ``place``."""
     places = {event.place for event in events}
     shared = _where(rng, events[0].place) if len(places) == 1 and detail != "motion" else ""
     parts = []
     for event in events:
         where = "" if shared or detail == "motion" else _where(rng, event.place)
         parts.append(_nouns(rng, event, where) if detail == "place" else _clause(rng, event, where))
-    told = _joined(rng, parts, sentences=detail != "place")
+    sentence = _joined(rng, parts, sentences=detail != "place")
     if not shared:
-        return told
-    return f"{shared}, {told}" if rng.random() < 0.5 or len(events) > 1 else f"{told} {shared}"
+        return sentence
+    return f"{shared}, {sentence}" if rng.random() < 0.5 or len(events) > 1 else f"{sentence} {shared}"
 
 
 def _joined(rng: Random, parts: list[str], *, sentences: bool) -> str:
@@ -145,7 +145,7 @@ def _nouns(rng: Random, event: Event, where: str) -> str:
 
 def _noun(rng: Random, thing: Thing) -> str:
     others = thing.names[1:]
-    return a(rng.choice(others) if others and rng.random() < OTHER_NAME else thing.name)
+    return a(rng.choice(others) if others and rng.random() < SYNONYM_RATE else thing.name)
 
 
 def _where(rng: Random, place: Place) -> str:

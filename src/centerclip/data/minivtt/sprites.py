@@ -1,4 +1,4 @@
-"""The looks of things: colour emoji from a font, or drawn shapes, as small pictures with a light rim."""
+"""The looks of things: colour emoji from a font, or drawn shapes, as small images with a light rim."""
 
 import hashlib
 import math
@@ -14,10 +14,10 @@ from ...errors import DataError
 from .world import COLOURS, Kind, Thing, world
 
 FONT_FILE = "NotoColorEmoji.ttf"
-FONT_SIZES = (109, 136, 160, 128, 96, 64)  # bitmap fonts open at their own size only; 109 is Noto's
+FONT_SIZES = (109, 136, 160, 128, 96, 64)  # bitmap fonts only open at the size they were made in; 109 is Noto's
 SIDE = 128  # pixels of a sprite
-RIM = 5  # pixels of the light rim, without which dark things are lost at night
-INSTALL = "install it (Debian, Ubuntu: apt install fonts-noto-color-emoji), or name it with --font"
+RIM = 5  # pixels of the light rim, without which dark things cannot be seen at night
+INSTALL_FONT = "install it (Debian, Ubuntu: apt install fonts-noto-color-emoji), or name its file with --font"
 
 
 def find_font() -> Path | None:
@@ -32,27 +32,27 @@ def find_font() -> Path | None:
             Path(os.environ.get("WINDIR", "C:/Windows")) / "Fonts",
         ]
     for folder in folders:
-        found = sorted(folder.rglob(FONT_FILE)) if folder.is_dir() else []
-        if found:
-            return found[0]
+        fonts = sorted(folder.rglob(FONT_FILE)) if folder.is_dir() else []
+        if fonts:
+            return fonts[0]
     return None
 
 
-def font_mark(font: Path) -> str:
-    """Twelve hex digits of a font file: other versions of a font draw other pictures."""
+def font_fingerprint(font: Path) -> str:
+    """Twelve hex digits of a font file: other versions of a font draw other images."""
     return hashlib.sha256(font.read_bytes()).hexdigest()[:12]
 
 
 def check_font(font: Path) -> None:
     """Raise DataError unless every emoji of the world can be drawn."""
-    opened = _open(font)
+    opened = _open_font(font)
     for thing in world("emoji").things:
         if _glyph(opened, thing.look).getbbox() is None:
-            raise DataError(f"{font} has no colour picture of {thing.look} ({thing.name}); take Noto Color Emoji.")
+            raise DataError(f"{font} has no colour emoji {thing.look} ({thing.name}); use Noto Color Emoji.")
 
 
 class Sprites:
-    """The looks of all things of a world, drawn when they are first asked for.
+    """The looks of all things of a world, drawn when first needed.
 
     Args:
         kind: ``emoji`` or ``shapes``.
@@ -60,11 +60,11 @@ class Sprites:
     """
 
     def __init__(self, kind: Kind, font: Path | None) -> None:
-        self.font = _open(font) if kind == "emoji" and font else None
+        self.font = _open_font(font) if kind == "emoji" and font else None
         self.drawn: dict[str, Image.Image] = {}
 
     def of(self, thing: Thing) -> Image.Image:
-        """A thing as an RGBA picture of ``SIDE`` x ``SIDE`` pixels."""
+        """A thing as an RGBA image of ``SIDE`` x ``SIDE`` pixels."""
         if thing.name not in self.drawn:
             plain = _glyph(self.font, thing.look) if self.font else _shape(*thing.look.split())
             self.drawn[thing.name] = _with_rim(plain)
@@ -77,13 +77,13 @@ def sprites(kind: Kind, font: Path | None) -> Sprites:
     return Sprites(kind, font)
 
 
-def _open(font: Path) -> ImageFont.FreeTypeFont:
+def _open_font(font: Path) -> ImageFont.FreeTypeFont:
     for size in FONT_SIZES:
         try:
             return ImageFont.truetype(str(font), size)
         except OSError:
             continue
-    raise DataError(f"{font} cannot be opened as a colour emoji font; {INSTALL}.")
+    raise DataError(f"{font} cannot be opened as a colour emoji font; {INSTALL_FONT}.")
 
 
 def _glyph(font: ImageFont.FreeTypeFont, emoji: str) -> Image.Image:
@@ -92,14 +92,14 @@ def _glyph(font: ImageFont.FreeTypeFont, emoji: str) -> Image.Image:
     return canvas
 
 
-def _with_rim(picture: Image.Image) -> Image.Image:
-    """A thing cut out, fitted into a square, with a half clear white rim around it."""
-    picture = picture.crop(picture.getbbox())
+def _with_rim(image: Image.Image) -> Image.Image:
+    """A thing cropped, fitted into a square, with a half transparent white rim around it."""
+    image = image.crop(image.getbbox())
     inside = SIDE - 2 * RIM
-    scale = inside / max(picture.size)
-    picture = picture.resize((max(1, round(picture.width * scale)), max(1, round(picture.height * scale))))
+    scale = inside / max(image.size)
+    image = image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))))
     square = Image.new("RGBA", (SIDE, SIDE))
-    square.paste(picture, ((SIDE - picture.width) // 2, (SIDE - picture.height) // 2))
+    square.paste(image, ((SIDE - image.width) // 2, (SIDE - image.height) // 2))
     wide = square.getchannel("A").filter(ImageFilter.MaxFilter(2 * RIM - 1)).filter(ImageFilter.GaussianBlur(1.5))
     rim = Image.new("RGBA", (SIDE, SIDE), (255, 255, 255, 0))
     rim.putalpha(wide.point(lambda value: int(0.7 * value)))
@@ -122,7 +122,7 @@ def _shape(shape: str, colour: str) -> Image.Image:
     match shape:
         case "circle":
             disc(0, 0, radius)
-            disc(0, -0.62 * radius, 0.16 * radius, fill=0)  # a hole, by which its turning shows
+            disc(0, -0.62 * radius, 0.16 * radius, fill=0)  # a hole that shows how it turns
         case "ring":
             disc(0, 0, radius)
             disc(0, 0, 0.5 * radius, fill=0)
@@ -156,6 +156,6 @@ def _shape(shape: str, colour: str) -> Image.Image:
             polygon([(-0.3, -0.9), (0.3, -0.9), (0.3, 0.9), (-0.3, 0.9)])
             polygon([(-0.9, -0.3), (0.9, -0.3), (0.9, 0.3), (-0.9, 0.3)])
     shade = np.linspace(1.1, 0.8, SIDE)[:, None, None] * np.array(COLOURS[colour])  # light from above
-    picture = Image.fromarray(np.broadcast_to(shade.clip(0, 255).astype(np.uint8), (SIDE, SIDE, 3)).copy())
-    picture.putalpha(mask.resize((SIDE, SIDE), Image.Resampling.BOX))
-    return picture
+    image = Image.fromarray(np.broadcast_to(shade.clip(0, 255).astype(np.uint8), (SIDE, SIDE, 3)).copy())
+    image.putalpha(mask.resize((SIDE, SIDE), Image.Resampling.BOX))
+    return image

@@ -127,7 +127,7 @@ class World:
     """Everything a scene can be made of, divided among the splits.
 
     A pair (thing, motion) or (thing, place) belongs to one split alone. The division depends on the names and on
-    nothing else, so that pictures and clips of any seed keep to the same one.
+    nothing else, so images and clips of any seed have the same one.
     """
 
     kind: Kind
