@@ -141,8 +141,8 @@ class Source:
             self.container.seek(int((seconds + float(self.origin)) / self.tick), stream=self.stream)
 
     def packets(self) -> Iterator[Packet]:
-        """Packets of the video from the current position on, and an empty one at the end to flush the decoder."""
-        for packet in self.container.demux(self.stream):
+        """Packets from the current position on, and an empty one of each stream at the end to flush its decoder."""
+        for packet in self.container.demux(self.streams):
             self.deadline.check()
             yield packet
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 CLIP_LIMITS = Limits(seconds=3600.0)  # a person waits for it, and a slow machine may encode minutes of 4K
 CLIP_QUALITY = {"crf": "20"}  # looks like the original
-PIECE_LIMITS = Limits(seconds=120.0)
+PIECE_LIMITS = Limits(seconds=120.0)  # one at a time is converted, so others wait for it too
 PIECE_QUALITY = {"preset": "veryfast", "crf": "23"}  # the viewer waits for it
 PIECE_SECONDS = 30.0  # short enough to be ready soon, long enough to be watched
 PIECE_SHORT_SIDE = 720  # pixels at most
 VIDEO_CLOCK = 90_000  # ticks a second of what we encode: frames keep their own times, whatever the frame rate
-SAMPLE_RATE = 48_000  # of its audio; every player and AAC itself knows it
+SAMPLE_RATE = 48_000  # of its audio; AAC does not know every rate that files have
 # What browsers play in these containers. Others may play too: the page tries, and asks for pieces when it fails.
 PLAYABLE = {"h264", "vp8", "vp9", "av1"}
 PLAYABLE_AUDIO = {"aac", "mp3", "opus", "vorbis", "flac"}
@@ -32,7 +32,7 @@ PLAYABLE_SUFFIXES = {".mp4", ".m4v", ".mov", ".webm"}
 EIGHT_BITS = {"yuv420p", "yuvj420p"}  # H.264 with more is for editing; browsers show nothing of it
 
 
-def copy_clip(path: Path, target: Path, start: float, end: float) -> None:
+def copy_clip(path: str | PathLike[str], target: str | PathLike[str], start: float, end: float) -> None:
     """Copy a part of a video with its sound, without loss, from the keyframe at or before ``start``, in seconds.
 
     Raises:
@@ -64,7 +64,7 @@ def copy_clip(path: Path, target: Path, start: float, end: float) -> None:
             raise ValueError("there is no keyframe to start from")
 
 
-def encode_clip(path: Path, target: Path, start: float, end: float) -> None:
+def encode_clip(path: str | PathLike[str], target: str | PathLike[str], start: float, end: float) -> None:
     """Write the frames shown in ``[start, end)`` seconds as H.264, and their sound as AAC, at full size."""
     with _opened(path, target, CLIP_LIMITS) as (source, output):
         _transcode(source, output, start, end, CLIP_QUALITY, None)
@@ -115,10 +115,12 @@ def thumbnail(
 
 
 @contextmanager
-def _opened(path: Path, target: Path, limits: Limits) -> Iterator[tuple[Source, OutputContainer]]:
+def _opened(
+    path: str | PathLike[str], target: str | PathLike[str], limits: Limits
+) -> Iterator[tuple[Source, OutputContainer]]:
     """Open a video and the file that a part of it is written to; whatever fails is a VideoError."""
     try:
-        options = {"movflags": "faststart"} if target.suffix == ".mp4" else {}
+        options = {"movflags": "faststart"} if str(target).endswith(".mp4") else {}
         with open_source(path, limits, audio=True) as source, av.open(str(target), "w", options=options) as output:
             yield source, output
     except (av.FFmpegError, OSError, ValueError) as error:
@@ -131,7 +133,7 @@ def _packets_with_dts(source: Source) -> Iterator[Any]:
     Matroska stores none. FFmpeg works them out, except for the first packets after a seek in a video with B-frames.
     """
     held: list[Any] = []
-    for packet in source.container.demux(source.streams):
+    for packet in source.packets():
         if packet.pts is None:
             continue
         if packet.dts is None or held:
@@ -149,7 +151,7 @@ def _transcode(
     source: Source, output: OutputContainer, start: float, end: float, quality: dict[str, str], short_side: int | None
 ) -> None:
     """Decode the frames and the sound of ``[start, end)`` and encode them as H.264 and AAC, in sync."""
-    picture = output.add_stream("libx264", rate=25, options=quality)
+    picture = output.add_stream("libx264", rate=25, options=quality)  # a nominal rate: see VIDEO_CLOCK
     picture.pix_fmt, picture.codec_context.time_base = "yuv420p", Fraction(1, VIDEO_CLOCK)
     sound = resampler = None
     if source.audio is not None and source.audio.codec_context is not None:
@@ -160,9 +162,7 @@ def _transcode(
     orientation = Orientation(None)
     waiting: list[av.AudioFrame] = []  # nothing can be written before the size of the video is known
     last_tick, samples = -1, 0
-    frames: Iterator[Any] = source.container.decode(source.stream if sound is None else source.streams)
-    for frame in frames:
-        source.deadline.check()
+    for frame in _decoded_frames(source):
         if frame.pts is None:
             continue
         at = float(frame.pts * frame.time_base - source.origin)
@@ -194,6 +194,13 @@ def _transcode(
     for stream in (picture, sound):
         if stream is not None:
             output.mux(stream.encode(None))
+
+
+def _decoded_frames(source: Source) -> Iterator[Any]:
+    """Video and audio frames from the current position on; no audio where there is no decoder for it."""
+    for packet in source.packets():
+        if packet.stream.codec_context is not None:
+            yield from packet.decode()
 
 
 def _upright(frame: av.VideoFrame, size: tuple[int, int], orientation: Orientation) -> av.VideoFrame:
