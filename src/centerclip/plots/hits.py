@@ -1,4 +1,4 @@
-"""Hits as pictures: one sheet with a row for each query, or thumbnails in a terminal."""
+"""Hits as images: one sheet with a row for each query, or thumbnails in a terminal."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

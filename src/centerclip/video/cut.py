@@ -151,11 +151,11 @@ def _transcode(
     source: Source, output: OutputContainer, start: float, end: float, quality: dict[str, str], short_side: int | None
 ) -> None:
     """Decode the frames and the sound of ``[start, end)`` and encode them as H.264 and AAC, in sync."""
-    picture = output.add_stream("libx264", rate=25, options=quality)  # a nominal rate: see VIDEO_CLOCK
-    picture.pix_fmt, picture.codec_context.time_base = "yuv420p", Fraction(1, VIDEO_CLOCK)
-    sound = resampler = None
+    video_out = output.add_stream("libx264", rate=25, options=quality)  # a nominal rate: see VIDEO_CLOCK
+    video_out.pix_fmt, video_out.codec_context.time_base = "yuv420p", Fraction(1, VIDEO_CLOCK)
+    audio_out = resampler = None
     if source.audio is not None and source.audio.codec_context is not None:
-        sound = output.add_stream("aac", rate=SAMPLE_RATE, layout="stereo")
+        audio_out = output.add_stream("aac", rate=SAMPLE_RATE, layout="stereo")
         resampler = av.AudioResampler(format="fltp", layout="stereo", rate=SAMPLE_RATE)
     source.seek(start)
     size: tuple[int, int] | None = None  # before turning; known with the first frame
@@ -174,24 +174,24 @@ def _transcode(
             if size is None:
                 orientation = frame_orientation(frame)
                 size = even_size(*shown_size(frame.width, frame.height, pixel_aspect_of(source.stream)), short_side)
-                picture.width, picture.height = orientation.size(*size)
+                video_out.width, video_out.height = orientation.size(*size)
             upright = _upright(frame, size, orientation)
             last_tick = max(last_tick + 1, round((at - start) * VIDEO_CLOCK))
             upright.pts, upright.time_base = last_tick, Fraction(1, VIDEO_CLOCK)
-            output.mux(picture.encode(upright))
+            output.mux(video_out.encode(upright))
         elif resampler is not None:
             for part in resampler.resample(frame):
                 samples = max(samples, round((at - start) * SAMPLE_RATE))  # a gap stays a gap
                 part.pts, part.time_base = samples, Fraction(1, SAMPLE_RATE)
                 samples += part.samples
                 waiting.append(part)
-        if size is not None and sound is not None:
+        if size is not None and audio_out is not None:
             for part in waiting:
-                output.mux(sound.encode(part))
+                output.mux(audio_out.encode(part))
             waiting.clear()
     if size is None:
         raise ValueError("there is no frame in it")
-    for stream in (picture, sound):
+    for stream in (video_out, audio_out):
         if stream is not None:
             output.mux(stream.encode(None))
 
