@@ -26,7 +26,7 @@ class ModelNotFound(ModelError):
 
 
 class NotADualEncoder(ModelError):
-    """The model is of a kind that does not turn pictures and words into vectors of one space."""
+    """The model is of a kind that does not encode both images and text."""
 
 
 class WrongWeights(ModelError):

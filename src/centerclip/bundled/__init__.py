@@ -9,7 +9,7 @@ BUNDLE = Path(__file__).resolve().parent / "demo"
 
 
 def demo_model() -> Path:
-    """The folder of the bundled model. It knows drawn things in drawn places; it has never seen a photograph."""
+    """The folder of the bundled model. It was trained on drawn scenes, never on photographs."""
     return _present(BUNDLE / "model")
 
 
@@ -25,5 +25,5 @@ def resolve_model(name: str | Path) -> str | Path:
 
 def _present(folder: Path) -> Path:
     if not folder.is_dir():
-        raise ModelNotFound(f"{folder} is not there: this copy of CenterCLIP came without its demo; install it again")
+        raise ModelNotFound(f"{folder} is missing: this copy of CenterCLIP has no demo; install CenterCLIP again")
     return folder

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..bundled import resolve_model
 from ..errors import ModelError, ModelNotFound, NotADualEncoder, WrongWeights, first_few, first_line
+from .checkpoints import Sizes as Sizes
 from .checkpoints import read_state_dict, to_clip, to_temporal
 from .preprocess import Preprocess
 from .tokenizer import clip_tokenizer, make_tokenizer
@@ -251,53 +252,16 @@ def _missing_files(snapshot: Path) -> list[str]:
 # ---- from scratch -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """How large a new CLIP is."""
-
-    image_size: int
-    patch_size: int
-    width: int
-    blocks: int
-    heads: int
-    text_width: int
-    text_blocks: int
-    text_heads: int
-    projection: int
-    max_tokens: int  # most tokens of a sentence
-
-
 def new_backbone(sizes: Sizes, captions: Iterable[str], *, vocabulary: int) -> Backbone:
     """A CLIP with random weights (from torch's generator) and a tokenizer for sentences like ``captions``.
 
     Args:
         sizes: of the two towers.
         captions: sentences of the training data.
-        vocabulary: most tokens; 514 of them are the bytes and the two ends.
+        vocabulary: at most this many tokens; 514 of them are the bytes and the two special tokens.
     """
-    from transformers import CLIPConfig, CLIPModel
+    from transformers import CLIPModel
 
     tokenizer = make_tokenizer(captions, vocabulary=vocabulary, max_tokens=sizes.max_tokens)
-    config = CLIPConfig(
-        projection_dim=sizes.projection,
-        vision_config={
-            "hidden_size": sizes.width,
-            "intermediate_size": 4 * sizes.width,
-            "num_hidden_layers": sizes.blocks,
-            "num_attention_heads": sizes.heads,
-            "image_size": sizes.image_size,
-            "patch_size": sizes.patch_size,
-        },
-        text_config={
-            "hidden_size": sizes.text_width,
-            "intermediate_size": 4 * sizes.text_width,
-            "num_hidden_layers": sizes.text_blocks,
-            "num_attention_heads": sizes.text_heads,
-            "max_position_embeddings": sizes.max_tokens,
-            "vocab_size": len(tokenizer),
-            "bos_token_id": tokenizer.bos_token_id,
-            "eos_token_id": tokenizer.eos_token_id,
-            "pad_token_id": tokenizer.eos_token_id,
-        },
-    )
+    config = sizes.config(len(tokenizer), tokenizer.bos_token_id, tokenizer.eos_token_id)
     return Backbone(CLIPModel(config), tokenizer, Preprocess(size=sizes.image_size))

@@ -7,6 +7,7 @@ import hashlib
 import re
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ PUBLISHED = {
     "40d365715913c9da98579312b702a82c18be219cc2a73407c4526f58eba950af": "ViT-B/32",
     "5806e77cd80f8b59890b7e101eabd078d9fb84e6937f9e85e4ecb61988df416f": "ViT-B/16",
 }
+START_TOKEN, END_TOKEN = 49406, 49407
+HEAD_WIDTH = 64  # of all of OpenAI's models
 STATE_DICT_KEYS = ("state_dict", "model_state_dict", "model")  # where training scripts put the weights
 TEMPORAL_PREFIX = "transformerClip."  # of CLIP4Clip's temporal transformer
 TOP_LEVEL_NAMES = {  # OpenAI's names -> those of transformers, outside the blocks
@@ -44,6 +47,49 @@ BLOCK_NAMES = {  # and inside a block
     "mlp.c_fc": "mlp.fc1",
     "mlp.c_proj": "mlp.fc2",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How large a CLIP is."""
+
+    image_size: int
+    patch_size: int
+    width: int
+    blocks: int
+    heads: int
+    text_width: int
+    text_blocks: int
+    text_heads: int
+    projection: int
+    max_tokens: int  # most tokens of a sentence
+
+    def config(self, vocabulary: int, start_token: int, end_token: int) -> Any:
+        """The ``transformers.CLIPConfig``."""
+        from transformers import CLIPConfig
+
+        return CLIPConfig(
+            projection_dim=self.projection,
+            vision_config={
+                "hidden_size": self.width,
+                "intermediate_size": 4 * self.width,
+                "num_hidden_layers": self.blocks,
+                "num_attention_heads": self.heads,
+                "image_size": self.image_size,
+                "patch_size": self.patch_size,
+            },
+            text_config={
+                "hidden_size": self.text_width,
+                "intermediate_size": 4 * self.text_width,
+                "num_hidden_layers": self.text_blocks,
+                "num_attention_heads": self.text_heads,
+                "max_position_embeddings": self.max_tokens,
+                "vocab_size": vocabulary,
+                "bos_token_id": start_token,
+                "eos_token_id": end_token,
+                "pad_token_id": end_token,
+            },
+        )
 
 
 def read_state_dict(path: Path, *, trust_torchscript: bool = False) -> dict[str, Tensor]:
@@ -80,10 +126,9 @@ def read_state_dict(path: Path, *, trust_torchscript: bool = False) -> dict[str,
 
 def to_clip(weights: Mapping[str, Tensor], source: Path) -> Any:
     """OpenAI's weights -> ``transformers.CLIPModel``; ``source`` is named in errors."""
-    from transformers import CLIPConfig, CLIPModel
+    from transformers import CLIPModel
 
-    config = CLIPConfig(**_sizes(weights, source))
-    model = CLIPModel(config)
+    model = CLIPModel(_sizes(weights, source).config(len(weights["token_embedding.weight"]), START_TOKEN, END_TOKEN))
     translated = _translate(weights)
     expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
     missing = sorted(expected.keys() - translated.keys())
@@ -103,7 +148,7 @@ def to_temporal(weights: Mapping[str, Tensor], source: Path) -> TemporalTransfor
         return None
     positions = weights["frame_position_embeddings.weight"]
     head = TemporalTransformer(
-        positions.shape[1], layers=layers, heads=positions.shape[1] // 64, positions=len(positions)
+        positions.shape[1], layers=layers, heads=positions.shape[1] // HEAD_WIDTH, positions=len(positions)
     )
     translated = {"positions.weight": positions}
     for name, value in weights.items():
@@ -154,8 +199,8 @@ def _count(weights: Mapping[str, Tensor], pattern: str) -> int:
     return max(numbers) + 1 if numbers else 0
 
 
-def _sizes(weights: Mapping[str, Tensor], source: Path) -> dict[str, Any]:
-    """The config that the shapes imply."""
+def _sizes(weights: Mapping[str, Tensor], source: Path) -> Sizes:
+    """What the shapes of the weights imply."""
     needed = ("visual.conv1.weight", "visual.positional_embedding", "visual.proj", "token_embedding.weight")
     for name in (*needed, "positional_embedding", "text_projection", "ln_final.weight"):
         if name not in weights:
@@ -163,29 +208,18 @@ def _sizes(weights: Mapping[str, Tensor], source: Path) -> dict[str, Any]:
             raise NotADualEncoder(f"{source} is {kind}; a CLIP with a vision transformer is needed ({name} is missing)")
     width, _, patch, _ = weights["visual.conv1.weight"].shape
     text_width = weights["ln_final.weight"].shape[0]
-    side = round((weights["visual.positional_embedding"].shape[0] - 1) ** 0.5)
-    return {
-        "projection_dim": weights["text_projection"].shape[1],
-        "vision_config": {
-            "hidden_size": width,
-            "intermediate_size": 4 * width,
-            "num_hidden_layers": _count(weights, r"visual\.transformer\.resblocks\.(\d+)\."),
-            "num_attention_heads": max(1, width // 64),
-            "patch_size": patch,
-            "image_size": side * patch,
-        },
-        "text_config": {
-            "hidden_size": text_width,
-            "intermediate_size": 4 * text_width,
-            "num_hidden_layers": _count(weights, r"transformer\.resblocks\.(\d+)\."),
-            "num_attention_heads": max(1, text_width // 64),
-            "vocab_size": weights["token_embedding.weight"].shape[0],
-            "max_position_embeddings": weights["positional_embedding"].shape[0],
-            "bos_token_id": 49406,
-            "eos_token_id": 49407,
-            "pad_token_id": 49407,
-        },
-    }
+    return Sizes(
+        image_size=patch * round((weights["visual.positional_embedding"].shape[0] - 1) ** 0.5),
+        patch_size=patch,
+        width=width,
+        blocks=_count(weights, r"visual\.transformer\.resblocks\.(\d+)\."),
+        heads=max(1, width // HEAD_WIDTH),
+        text_width=text_width,
+        text_blocks=_count(weights, r"transformer\.resblocks\.(\d+)\."),
+        text_heads=max(1, text_width // HEAD_WIDTH),
+        projection=weights["text_projection"].shape[1],
+        max_tokens=weights["positional_embedding"].shape[0],
+    )
 
 
 def _translate(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
