@@ -5,15 +5,17 @@ import json
 import os
 import subprocess
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from centerclip import VideoIndex
 from centerclip.cli import app
 from centerclip.errors import CenterClipError
-from centerclip.search import IndexNotFound, OtherSettings
+from centerclip.search import DamagedIndex, Hit, IndexNotFound, Moment, OtherSettings, Results
+from centerclip.search.folder import FORMAT
 from tests.search.collection import clip, save_model, scenes
 
 
@@ -37,7 +39,7 @@ def index(tmp_path_factory: pytest.TempPathFactory, videos: Path, model: Path) -
     folder = tmp_path_factory.mktemp("index") / "index"
     result = run("index", videos, "--index", folder, "--model", model)
     assert result.exit_code == 0, result.output
-    assert "4 added, 1 not readable" in result.stdout
+    assert "4 added, 1 unreadable" in result.stdout
     assert "bad.mp4': not-a-video: this is not a video" in result.stderr
     return folder
 
@@ -47,29 +49,44 @@ def run(*arguments: object, **options: object) -> Result:
 
 
 def test_indexing_again_says_what_was_there(index: Path, videos: Path) -> None:
-    told = json.loads(run("index", "--index", index, "--json").stdout)
-    assert (told["added"], told["unchanged"], told["removed"]) == (0, 4, 0)
-    assert list(told["failed"]) == [str(videos / "bad.mp4")]
-    assert "nothing new, 4 unchanged, 1 not readable" in run("index", videos, "--index", index).stdout
+    answer = json.loads(run("index", "--index", index, "--json").stdout)
+    assert (answer["added"], answer["unchanged"], answer["removed"]) == (0, 4, 0)
+    assert list(answer["failed"]) == [str(videos / "bad.mp4")]
+    assert "nothing new, 4 unchanged, 1 unreadable" in run("index", videos, "--index", index).stdout
 
 
 def test_hits_in_words_json_and_csv_agree(index: Path, videos: Path) -> None:
-    told = json.loads(run("search", "a dog", "--index", index, "--json", "--all").stdout)
-    assert len(told["hits"]) == 4
-    best = told["hits"][0]
+    answer = json.loads(run("search", "a dog", "--index", index, "--json", "--all").stdout)
+    assert len(answer["hits"]) == 4
+    best = answer["hits"][0]
     assert set(best) >= {"video_id", "path", "start", "end", "score", "moments", "duration"}
     rows = list(csv.DictReader(run("search", "a dog", "--index", index, "--csv", "--all").stdout.splitlines()))
-    assert [row["path"] for row in rows] == [hit["path"] for hit in told["hits"]]
+    assert [row["path"] for row in rows] == [hit["path"] for hit in answer["hits"]]
     assert float(rows[0]["score"]) == best["score"]
     text = run("search", "a dog", "--index", index, "--all").stdout
     assert f"  1  {best['score']:.3f}" in text
     assert str(videos / "[red]film.mkv") in text  # brackets are no markup
 
 
+def test_all_lists_near_duplicates_and_says_nothing_else(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hit = Hit("1", Path("/a.mp4"), 0, 3, 0.2, (Moment(0, 3, 0.2),), 3, duplicates=(Path("/b.mp4"),))
+    twin = Hit("2", Path("/b.mp4"), 0, 3, 0.1, (Moment(0, 3, 0.1),), 3)
+
+    def search(self: VideoIndex, *query: object, collapse: bool, **options: object) -> Results:
+        return Results([hit] if collapse else [replace(hit, duplicates=()), twin], convincing=False)
+
+    monkeypatch.setattr(VideoIndex, "search", search)
+    collapsed, everything = (run("search", "a dog", "--index", index, *more).stdout for more in ([], ["--all"]))
+    assert [line.split()[-1] for line in collapsed.splitlines()[1:]] == ["/a.mp4", "/b.mp4"]
+    assert [line.split()[:2] for line in everything.splitlines()[1:]] == [["1", "0.200"], ["2", "0.100"]]
+    assert collapsed.splitlines()[0] == everything.splitlines()[0]
+    assert collapsed.startswith("Nothing convincing found.")
+
+
 def test_top_moments_and_filters(index: Path) -> None:
     def titles(*options: object) -> list[str]:
-        told = json.loads(run("search", "a dog", "--index", index, "--json", "--all", *options).stdout)
-        return [Path(hit["path"]).stem for hit in told["hits"]]
+        answer = json.loads(run("search", "a dog", "--index", index, "--json", "--all", *options).stdout)
+        return [Path(hit["path"]).stem for hit in answer["hits"]]
 
     assert len(titles("--top", 2)) == 2
     assert titles("--name", "film") == ["[red]film"]
@@ -97,9 +114,9 @@ def test_thumbnails_are_coloured_half_blocks(index: Path) -> None:
 
 
 def test_status_and_doctor_describe_the_index(index: Path, videos: Path, model: Path) -> None:
-    told = json.loads(run("status", "--index", index, "--json").stdout)
-    assert (told["videos"], told["files"], told["segments"], told["clustering"]) == (4, 4, 20, "B2-4,8")
-    assert told["roots"] == [str(videos)]
+    answer = json.loads(run("status", "--index", index, "--json").stdout)
+    assert (answer["videos"], answer["files"], answer["segments"], answer["clustering"]) == (4, 4, 20, "B2-4,8")
+    assert answer["roots"] == [str(videos)]
     text = run("status", "--index", index).stdout
     assert "videos    4" in text
     assert "search    exact" in text
@@ -115,25 +132,30 @@ def test_doctor_finds_what_is_missing(videos: Path, model: Path, tmp_path: Path)
     film = clip(tmp_path / "a.mp4", 1)
     run("index", film, "--index", tmp_path / "index", "--model", model)
     film.unlink()
-    told = run("doctor", "--index", tmp_path / "index", "--json")
-    assert told.exit_code == 1
-    assert [finding["what"] for finding in json.loads(told.stdout) if not finding["ok"]] == ["files"]
+    answer = run("doctor", "--index", tmp_path / "index", "--json")
+    assert answer.exit_code == 1
+    assert [finding["what"] for finding in json.loads(answer.stdout) if not finding["ok"]] == ["files"]
 
 
 def test_remove_and_reindex(videos: Path, model: Path, tmp_path: Path) -> None:
     index = tmp_path / "index"
     run("index", videos, "--index", index, "--model", model)
-    assert "1 files forgotten" in run("remove", videos / "0.mp4", "--index", index).stdout
+    assert "1 files dropped" in run("remove", videos / "0.mp4", "--index", index).stdout
     nothing = run("remove", videos / "0.mp4", "--index", index)
     assert nothing.exit_code == 1
-    assert "has none of" in nothing.stderr
+    assert "not in the index" in nothing.stderr
     asked = run("index", "--reindex", "--every", 0.5, "--index", index, input="n\n")
     assert asked.exit_code == 1
-    assert "forgets the vectors of 3 videos" in asked.stderr
+    assert "drops the vectors of 3 videos" in asked.stderr
     assert json.loads(run("status", "--index", index, "--json").stdout)["every"] == 1
+    path = index / "index.json"
+    path.write_text(path.read_text().replace(f'"format": {FORMAT}', '"format": 1'))  # of an earlier version
+    old = run("search", "a dog", "--index", index)
+    assert isinstance(old.exception, DamagedIndex)
+    assert "--reindex" in str(old.exception)
     assert run("index", "--reindex", "--yes", "--every", 0.5, "--index", index).exit_code == 0
-    told = json.loads(run("status", "--index", index, "--json").stdout)
-    assert (told["videos"], told["every"]) == (4, 0.5)
+    answer = json.loads(run("status", "--index", index, "--json").stdout)
+    assert (answer["videos"], answer["every"]) == (4, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -177,10 +199,9 @@ def test_watch_indexes_what_comes(model: Path, tmp_path: Path) -> None:
     assert process.stdout is not None
     try:
         assert json.loads(process.stdout.readline())["added"] == 1
-        time.sleep(1)  # the watch begins after the report
         clip(tmp_path / "b.mp4", 2).rename(tmp_path / "videos" / "b.mp4")
-        told = json.loads(process.stdout.readline())
-        assert (told["added"], told["unchanged"]) == (1, 1)
+        answer = json.loads(process.stdout.readline())
+        assert (answer["added"], answer["unchanged"]) == (1, 1)
     finally:
         process.kill()
         process.wait()

@@ -1,21 +1,19 @@
 """``centerclip index``, ``status`` and ``remove``: make folders of videos searchable, and keep them so."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .common import IndexFolder
+from .common import AsJson, IndexFolder, progress
 
 if TYPE_CHECKING:
     from ..search import IndexReport, Progress, VideoIndex
 
 
-LISTED = 20  # failures on the screen; --json has all of them
+MAX_FAILURES_SHOWN = 20  # on the screen; --json has all of them
 
 
 def index(
@@ -27,34 +25,34 @@ def index(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Hub name, folder or checkpoint.", show_default="the index's own, or openai/clip-vit-base-patch32"
+            help="Hub name, folder or checkpoint.", show_default="the index's, or openai/clip-vit-base-patch32"
         ),
     ] = None,
     clustering: Annotated[
         str | None,
-        typer.Option(help="The paper's notation.", show_default="the index's own, or kmedoids[proportional]:B6-4,49"),
+        typer.Option(help="The paper's notation.", show_default="the index's, or kmedoids[proportional]:B6-4,49"),
     ] = None,
     frames: Annotated[
-        int | None, typer.Option(min=1, help="Frames of a window.", show_default="the index's own, or 12")
+        int | None, typer.Option(min=1, help="Frames per window.", show_default="the index's, or 12")
     ] = None,
     every: Annotated[
         float | None,
         typer.Option(
             min=0.01,
             help="Seconds from frame to frame. Less finds shorter moments, more is faster.",
-            show_default="the index's own, or 1",
+            show_default="the index's, or 1",
         ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on: index what changes, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep running: index what changes, until Ctrl-C.")] = False,
     reindex: Annotated[
-        bool, typer.Option("--reindex", help="Forget all vectors and make them again with these settings.")
+        bool, typer.Option("--reindex", help="Drop all vectors and encode everything again with these settings.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --reindex.")] = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Try unreadable files again that have not changed.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Try unreadable files again, even if unchanged.")] = False,
     decoders: Annotated[
         int | None, typer.Option(min=1, help="Files read at the same time.", show_default="half the cores, at most 4")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Index videos: encode what is new or changed, follow what moved, drop what is gone."""
     from ..cluster import Setting
@@ -67,155 +65,144 @@ def index(
             raise typer.BadParameter(str(error), param_hint="--clustering") from error
     if reindex:
         _announce(VideoIndex(folder), paths or [], ask=not (yes or as_json))
-    opened = VideoIndex(folder, model=model, clustering=clustering, frames=frames, every=every)
-    _run(opened, paths or [], reindex, retry, decoders, as_json)
+    video_index = VideoIndex(folder, model=model, clustering=clustering, frames=frames, every=every)
+    _run(video_index, paths or [], reindex, retry, decoders, as_json)
     if watch:
-        _watch(opened, decoders, as_json)
+        _watch(video_index, decoders, as_json)
 
 
 def _run(
-    opened: "VideoIndex", paths: list[Path], reindex: bool, retry: bool, decoders: int | None, as_json: bool
+    video_index: "VideoIndex",
+    paths: list[Path],
+    reindex: bool,
+    retry: bool,
+    decoders: int | None,
+    as_json: bool,
+    only_news: bool = False,
 ) -> None:
-    with progress_bar(quiet=as_json) as show:
-        report = opened.add(*paths, reindex=reindex, retry=retry, decoders=decoders, on_progress=show)
+    with progress("indexing", quiet=as_json) as bar:
+
+        def show(at: "Progress") -> None:
+            bar(at.finished, at.total, f"{at.video_seconds / max(at.seconds, 1e-6):.1f} hours of video an hour")
+
+        report = video_index.add(*paths, reindex=reindex, retry=retry, decoders=decoders, on_progress=show)
+    if only_news and not (report.added or report.recognised or report.removed):
+        return
     if as_json:
         typer.echo(json.dumps(asdict(report)))
     else:
-        _show(report)
+        _print_report(report)
 
 
-def _announce(opened: "VideoIndex", paths: list[Path], *, ask: bool) -> None:
+def _announce(video_index: "VideoIndex", paths: list[Path], *, ask: bool) -> None:
     """Say what --reindex will do, and ask."""
-    from ..search import IndexNotFound
+    from ..search import DamagedIndex, IndexNotFound
 
     try:
-        status = opened.status()
+        status = video_index.status()
+        roots = ", ".join(dict.fromkeys(str(path) for path in [*status.roots, *paths]))
+        plan = (
+            f"--reindex drops the vectors of {status.videos:,} videos ({status.hours:.1f} hours, made with "
+            f"{status.model}, {status.clustering}) and encodes everything in {roots or 'no folder'} again."
+        )
     except IndexNotFound:
         return
-    roots = ", ".join(dict.fromkeys(str(path) for path in [*status.roots, *paths]))
-    typer.echo(
-        f"--reindex forgets the vectors of {status.videos:,} videos ({status.hours:.1f} hours, made with "
-        f"{status.model}, {status.clustering}) and encodes all of {roots or 'nothing'} again. The videos "
-        "themselves are not touched.",
-        err=True,
-    )
+    except DamagedIndex:
+        plan = f"--reindex makes the index {video_index.folder} again from scratch; as it is, it cannot be opened."
+    typer.echo(f"{plan} The videos themselves are not touched.", err=True)
     if ask:
-        typer.confirm("Go on?", abort=True, err=True)
+        typer.confirm("Continue?", abort=True, err=True)
 
 
-def _watch(opened: "VideoIndex", decoders: int | None, as_json: bool) -> None:
+def _watch(video_index: "VideoIndex", decoders: int | None, as_json: bool) -> None:
     """Index again whenever something changes below the roots."""
     from watchfiles import watch
 
-    roots = [root for root in opened.status().roots if root.exists()]
+    roots = [root for root in video_index.status().roots if root.exists()]
     if not as_json:
         typer.echo(f"Watching {', '.join(map(str, roots))}; Ctrl-C stops.", err=True)
-    # A copy that is under way changes all the time: wait until nothing has for a moment.
-    for _ in watch(*roots, debounce=5000, step=1000, raise_interrupt=True):
-        _run(opened, [], False, False, decoders, as_json)
+    up_to_date = False
+    # A file that is being copied changes all the time: wait until nothing has for a moment.
+    for changes in watch(
+        *roots, debounce=5000, step=1000, rust_timeout=1000, yield_on_timeout=True, raise_interrupt=True
+    ):
+        # What came between the run before and the start of the watch is not among its changes: look once more.
+        if changes or not up_to_date:
+            _run(video_index, [], False, False, decoders, as_json, only_news=not changes)
+        up_to_date = True
 
 
-def _show(report: "IndexReport") -> None:
+def _print_report(report: "IndexReport") -> None:
     done = [f"{report.added:,} added" if report.added else "nothing new"]
-    for count, word in (
+    for count, text in (
         (report.recognised, "recognised (moved, copied or touched)"),
         (report.unchanged, "unchanged"),
         (report.removed, "gone and dropped"),
-        (len(report.failed), "not readable"),
+        (len(report.failed), "unreadable"),
     ):
         if count:
-            done.append(f"{count:,} {word}")
+            done.append(f"{count:,} {text}")
     line = ", ".join(done) + f", in {report.seconds:.1f} s"
     if report.added:
-        pace = report.video_seconds / report.seconds
-        line += f" ({report.video_seconds / 3600:.2f} hours of video, {pace:.1f} hours an hour)"
+        speed = report.video_seconds / report.seconds
+        line += f" ({report.video_seconds / 3600:.2f} hours of video, {speed:.1f} hours an hour)"
     typer.echo(line + ".")
     for root in report.not_dropped:
         typer.echo(
-            f"Not dropped: {root} holds none of its videos any more. Is a disk missing? If they are gone for good: "
+            f"Not dropped: all videos of {root} are missing. Is a disk not connected? If they are gone for good, run "
             f"centerclip remove {root}",
             err=True,
         )
     if report.failed:
-        shown = [f"  {path!r}: {reason}" for path, reason in list(report.failed.items())[:LISTED]]
-        more = len(report.failed) - LISTED
-        rest = [f"  ... and {more:,} more (all of them with --json, or centerclip status)"] if more > 0 else []
-        typer.echo("\n".join(["Not readable:", *shown, *rest]), err=True)
+        shown = [f"  {path!r}: {reason}" for path, reason in list(report.failed.items())[:MAX_FAILURES_SHOWN]]
+        more = len(report.failed) - MAX_FAILURES_SHOWN
+        rest = [f"  ... and {more:,} more; centerclip status lists them all"] if more > 0 else []
+        typer.echo("\n".join(["Unreadable:", *shown, *rest]), err=True)
 
 
-@contextmanager
-def progress_bar(*, quiet: bool) -> Iterator[Callable[["Progress"], None]]:
-    """A bar on stderr: files, files a second, hours of video an hour, time left."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("indexing"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=Console(stderr=True), disable=quiet, transient=True) as bar:
-        task = bar.add_task("indexing", total=None, rate="opening the model")
-
-        def show(progress: "Progress") -> None:
-            seconds = max(progress.seconds, 1e-6)
-            rate = (
-                f"{progress.finished / seconds:.1f} videos/s, {progress.video_seconds / seconds:.1f} h of video an hour"
-            )
-            bar.update(task, completed=progress.finished, total=progress.total, rate=rate)
-
-        yield show
-
-
-def status(
-    folder: IndexFolder = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
-    """Say what is in the index: videos, hours, size, model, and the files that could not be read."""
+def status(folder: IndexFolder = None, as_json: AsJson = False) -> None:
+    """Show what is in the index: videos, hours, size, model, and the files that could not be read."""
     from ..search import VideoIndex
 
-    found = VideoIndex(folder, create=False).status()
+    status = VideoIndex(folder, create=False).status()
     if as_json:
-        content = asdict(found) | {"folder": str(found.folder), "roots": [str(root) for root in found.roots]}
+        content = asdict(status) | {"folder": str(status.folder), "roots": [str(root) for root in status.roots]}
         typer.echo(json.dumps(content, indent=2))
         return
-    copies = found.files - found.videos
+    copies = status.files - status.videos
     lines = [
-        ("index", f"{found.folder}{'  (being written now)' if found.busy else ''}"),
-        ("folders", ", ".join(str(root) for root in found.roots) or "none"),
-        ("videos", f"{found.videos:,}" + (f", and {copies:,} copies of them" if copies else "")),
-        ("length", f"{found.hours:.2f} hours"),
-        ("segments", f"{found.segments:,}"),
-        ("size", _size(found.bytes)),
-        ("model", found.model),
-        ("setting", f"{found.clustering}, windows of {found.frames} frames, one frame every {found.every:g} s"),
-        ("search", "exact" if found.recall == 1 else f"approximate, finds {found.recall:.1%} of the best segments"),
-        ("failures", f"{len(found.failed):,}"),
+        ("index", f"{status.folder}{'  (being written now)' if status.busy else ''}"),
+        ("folders", ", ".join(str(root) for root in status.roots) or "none"),
+        ("videos", f"{status.videos:,}" + (f", and {copies:,} copies of them" if copies else "")),
+        ("length", f"{status.hours:.2f} hours"),
+        ("segments", f"{status.segments:,}"),
+        ("size", _size(status.bytes)),
+        ("model", status.model),
+        ("setting", f"{status.clustering}, windows of {status.frames} frames, one frame every {status.every:g} s"),
+        ("search", "exact" if status.recall == 1 else f"approximate, finds {status.recall:.1%} of the best segments"),
+        ("failures", f"{len(status.failed):,}"),
     ]
     for name, value in lines:
         typer.echo(f"{name:9} {value}")
-    for path, reason in found.failed.items():
+    for path, reason in status.failed.items():
         typer.echo(f"  {path!r}: {reason}")
 
 
 def remove(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files and folders to forget.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files and folders to drop from the index.")],
     folder: IndexFolder = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Forget files and folders. The videos themselves are not touched."""
+    """Drop files and folders from the index. The videos themselves are not touched."""
     from ..search import VideoIndex
 
     count = VideoIndex(folder, create=False).remove(*paths)
     if as_json:
         typer.echo(json.dumps({"removed": count}))
     else:
-        typer.echo(f"{count:,} files forgotten.")
+        typer.echo(f"{count:,} files dropped from the index.")
     if not count:
-        typer.echo(f"centerclip: the index has none of {', '.join(map(str, paths))}", err=True)
+        typer.echo(f"centerclip: not in the index: {', '.join(map(str, paths))}", err=True)
         raise typer.Exit(1)
 
 

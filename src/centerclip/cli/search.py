@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import IndexFolder, clock, printable
+from .common import AsJson, IndexFolder, clock, printable
 
 if TYPE_CHECKING:
     from ..search import Hit, Results
@@ -19,44 +19,42 @@ COLUMNS = ("rank", "score", "path", "start", "end", "duration", "video_id")
 
 
 def search(
-    sentence: Annotated[str | None, typer.Argument(help="What is to be seen.")] = None,
+    sentence: Annotated[str | None, typer.Argument(help="What the video shows.")] = None,
     folder: IndexFolder = None,
-    image: Annotated[Path | None, typer.Option(help="A picture of something alike.")] = None,
-    video: Annotated[Path | None, typer.Option(help="A clip of something alike.")] = None,
-    top: Annotated[int, typer.Option("--top", "-n", min=1, help="How many hits at most.")] = 10,
-    moments: Annotated[bool, typer.Option("--moments", help="Rank moments: a video can come several times.")] = False,
+    image: Annotated[Path | None, typer.Option(help="An image that looks similar.")] = None,
+    video: Annotated[Path | None, typer.Option(help="A clip that looks similar.")] = None,
+    top: Annotated[int, typer.Option("--top", "-n", min=1, help="Most hits to show.")] = 10,
+    moments: Annotated[bool, typer.Option("--moments", help="Rank moments: a video can appear several times.")] = False,
     below: Annotated[Path | None, typer.Option("--folder", help="Only files below this folder.")] = None,
     name: Annotated[str | None, typer.Option(help="Part of the file name, or a pattern: 'IMG_*'.")] = None,
-    min_duration: Annotated[float | None, typer.Option(min=0, help="Seconds that a video lasts at least.")] = None,
-    max_duration: Annotated[float | None, typer.Option(min=0, help="Seconds that a video lasts at most.")] = None,
+    min_duration: Annotated[float | None, typer.Option(min=0, help="Only videos of at least so many seconds.")] = None,
+    max_duration: Annotated[float | None, typer.Option(min=0, help="Only videos of at most so many seconds.")] = None,
     after: Annotated[
         str | None,
         typer.Option(metavar="DATE", help="Files changed on this day or later: 2024, 2024-05 or 2024-05-31."),
     ] = None,
     before: Annotated[str | None, typer.Option(metavar="DATE", help="Files changed before this day.")] = None,
     min_score: Annotated[float | None, typer.Option(help="Leave out hits below this score.")] = None,
-    show_all: Annotated[
-        bool, typer.Option("--all", help="Show near-duplicates, and hits that convince nobody.")
-    ] = False,
-    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each hit as a clip into this folder.")] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="List near-duplicates as hits of their own.")] = False,
+    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Save each hit as a clip in this folder.")] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Clips start at the very frame: encoded again, not copied.")
+        bool, typer.Option("--exact", help="Cut clips at the exact frame: encode them again instead of copying.")
     ] = False,
-    playlist: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the hits as an M3U playlist.")] = None,
+    playlist: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the hits as an M3U playlist.")] = None,
     thumbnails: Annotated[
         bool | None,
-        typer.Option("--thumbnails/--no-thumbnails", help="Pictures of the hits.", show_default="if the terminal can"),
+        typer.Option("--thumbnails/--no-thumbnails", help="Show a frame per hit.", show_default="if the terminal can"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")] = False,
 ) -> None:
-    """Find videos by a sentence, a picture, a clip, or several of them: "like this clip, but at night"."""
+    """Find videos by a sentence, an image, a clip, or several of them: "like this clip, but at night"."""
     if sentence is None and image is None and video is None:
-        raise typer.BadParameter("say what to search for: a sentence, --image or --video")
+        raise typer.BadParameter("nothing to search for: give a sentence, --image or --video")
     if sentence is not None and not sentence.strip():
         raise typer.BadParameter("the sentence is empty")
     if as_json and as_csv:
-        raise typer.BadParameter("--json and --csv at once; choose one")
+        raise typer.BadParameter("choose one of --json and --csv")
     # One sentence gains nothing from NumPy's threads, and on a busy machine waits for them. Before NumPy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ..search import SearchError, VideoIndex
@@ -87,12 +85,12 @@ def search(
     elif as_csv:
         _print_csv(results)
     else:
-        _print_hits(results, show_all=show_all, thumbnails=thumbnails)
+        _print_hits(results, thumbnails)
     _write_files(results, save, exact, playlist)
 
 
 def as_object(results: "Results") -> dict[str, Any]:
-    """Results as JSON carries them."""
+    """Results as ``--json`` prints them."""
     return {
         "convincing": results.convincing,
         "confidence": round(results.confidence, 4),
@@ -124,7 +122,7 @@ def _print_csv(results: "Results") -> None:
         writer.writerow([rank, f"{hit.score:.5f}", printable(hit.path), *times, hit.video_id])
 
 
-def _print_hits(results: "Results", *, show_all: bool, thumbnails: bool | None) -> None:
+def _print_hits(results: "Results", thumbnails: bool | None) -> None:
     from rich.console import Console
 
     console = Console(soft_wrap=True, highlight=False)
@@ -132,8 +130,7 @@ def _print_hits(results: "Results", *, show_all: bool, thumbnails: bool | None) 
         console.print("Nothing found: no video passes the filters.")
         return
     if not results.convincing:
-        console.print("Nothing convincing found.", end="")
-        console.print("" if show_all else " The nearest, though a sentence about something else does as well:")
+        console.print("Nothing convincing found. The nearest hits, no better than those of an unrelated sentence:")
     for rank, hit in enumerate(results, 1):
         _print_hit(console, rank, hit)
     if thumbnails or (thumbnails is None and console.is_terminal and console.color_system == "truecolor"):
@@ -145,26 +142,25 @@ def _print_hits(results: "Results", *, show_all: bool, thumbnails: bool | None) 
 def _print_hit(console: Any, rank: int, hit: "Hit") -> None:
     from rich.text import Text
 
-    further = ", ".join(f"{clock(m.start)}-{clock(m.end)}" for m in hit.moments[1:])
+    other_moments = ", ".join(f"{clock(m.start)}-{clock(m.end)}" for m in hit.moments[1:])
     line = Text(f"{rank:3}  {hit.score:.3f}  ")
     line.append(f"{clock(hit.start)}-{clock(hit.end)}".ljust(13), style="bold")
     line.append(f"  {printable(hit.path)}")
     console.print(line)
-    notes = [f"also {further}"] if further else []
+    notes = [f"also {other_moments}"] if other_moments else []
     notes += [f"copy: {printable(path)}" for path in hit.copies]
-    notes += [f"shows the same: {printable(path)}" for path in hit.duplicates]
+    notes += [f"near-duplicate: {printable(path)}" for path in hit.duplicates]
     for note in notes:
         console.print(Text(f"            {note}", style="dim"))
 
 
 def _write_files(results: "Results", save: Path | None, exact: bool, playlist: Path | None) -> None:
     from ..errors import CenterClipError
+    from ..files import write_atomic
     from ..search import export
 
     if playlist is not None:
-        partial = playlist.with_name(f".{playlist.name}.part")
-        partial.write_text(export.playlist(results.hits), encoding="utf-8", errors="surrogateescape")
-        partial.replace(playlist)
+        write_atomic(playlist, export.playlist(results.hits))
         typer.echo(f"{len(results)} moments in {playlist}", err=True)
     failed = 0
     for hit in results if save is not None else ():
