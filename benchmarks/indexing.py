@@ -157,14 +157,14 @@ class WaitingModel:
 
 
 def make_clip(path: Path, number: int, seconds: int = 24) -> tuple[Path, int, int]:
-    """640 x 360 at 25 frames a second: a textured picture that drifts."""
+    """640 x 360 at 25 frames a second: a textured image that drifts."""
     random = np.random.default_rng(number)
-    picture = np.kron(random.integers(0, 255, (45, 80, 3)), np.ones((8, 8, 1))).astype(np.uint8)
+    image = np.kron(random.integers(0, 255, (45, 80, 3)), np.ones((8, 8, 1))).astype(np.uint8)
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=25, options={"preset": "ultrafast", "g": "100"})
         stream.width, stream.height, stream.pix_fmt = 640, 360, "yuv420p"
         for step in range(25 * seconds):
-            frame = av.VideoFrame.from_ndarray(np.roll(picture, 2 * step, axis=1), format="rgb24")
+            frame = av.VideoFrame.from_ndarray(np.roll(image, 2 * step, axis=1), format="rgb24")
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     status = path.stat()

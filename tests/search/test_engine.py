@@ -70,10 +70,10 @@ def store() -> MemoryStore:
 
 def test_videos_are_ranked_by_their_best_moment(store: MemoryStore) -> None:
     query = unit([1, 0, 0])[0]
-    found = rank(store.view(), query, 10)
-    assert [entry.video for entry in found] == ["b", "c", "a"]
-    assert (found[0].moments[0].start, found[0].moments[0].end) == (3, 6)
-    assert found[1].moments[0].start == 9
+    ranked = rank(store.view(), query, 10)
+    assert [entry.video for entry in ranked] == ["b", "c", "a"]
+    assert (ranked[0].moments[0].start, ranked[0].moments[0].end) == (3, 6)
+    assert ranked[1].moments[0].start == 9
     assert [entry.video for entry in rank(store.view(), query, 1)] == ["b"]
     assert [entry.video for entry in rank(store.view(), query, 10, among=["a", "c"])] == ["c", "a"]
     assert [entry.video for entry in rank(store.view(), query, 10, min_score=0.8)] == ["b", "c"]
@@ -83,8 +83,8 @@ def test_moments_of_one_video_can_rank_apart() -> None:
     store = MemoryStore(2)
     rows = unit([1, 0], [0, 1], [0, 1], [1, 0.1], [0, 1])
     store.add([(Video("a", 9.0, 1, 1, 0.0), segments(rows))], [])
-    found = rank(store.view(), unit([1, 0])[0], 10, by_moment=True)
-    assert [(entry.video, entry.moments[0].start) for entry in found] == [("a", 0.0), ("a", 9.0)]
+    ranked = rank(store.view(), unit([1, 0])[0], 10, by_moment=True)
+    assert [(entry.video, entry.moments[0].start) for entry in ranked] == [("a", 0.0), ("a", 9.0)]
 
 
 def test_further_moments_of_a_few_videos_do_not_push_out_better_videos() -> None:
@@ -93,9 +93,9 @@ def test_further_moments_of_a_few_videos_do_not_push_out_better_videos() -> None
     copy = unit([1, 0, 0], [0, 0, 1], [1, 0.45, 0], [0, 0, 1], [1, 0.5, 0])
     store.add([(Video(f"copy{n}", 15.0, 1, 1, 0.0), segments(copy)) for n in range(40)], [])
     store.add([(Video("other", 3.0, 1, 1, 0.0), segments(unit([1, 0, 0.3])))], [])
-    found = rank(store.view(), unit([1, 0, 0])[0], 2, by_moment=True)
-    assert found[0].video.startswith("copy")
-    assert found[1].video == "other"
+    ranked = rank(store.view(), unit([1, 0, 0])[0], 2, by_moment=True)
+    assert ranked[0].video.startswith("copy")
+    assert ranked[1].video == "other"
 
 
 def test_weak_moments_of_near_duplicates_do_not_end_a_search_with_a_least_score() -> None:
@@ -113,8 +113,8 @@ def test_near_duplicates_stand_behind_the_best_of_them(store: MemoryStore) -> No
     twin = unit([0, 0, 1], [1, 0.12, 0], [0, 0.02, 1])
     store.add([(Video("twin", 9.0, 1, 1, 0.0), segments(twin))], [])
     query = unit([1, 0, 0])[0]
-    found = rank(store.view(), query, 10)
-    assert [(entry.video, entry.duplicates) for entry in found] == [("b", ("twin",)), ("c", ()), ("a", ())]
+    ranked = rank(store.view(), query, 10)
+    assert [(entry.video, entry.duplicates) for entry in ranked] == [("b", ("twin",)), ("c", ()), ("a", ())]
     assert [entry.video for entry in rank(store.view(), query, 10, collapse=False)] == ["b", "twin", "c", "a"]
     # There are as many hits as were asked for, when there are enough videos.
     assert [entry.video for entry in rank(store.view(), query, 2)] == ["b", "c"]
@@ -126,11 +126,11 @@ def test_many_segments_of_one_film_do_not_hide_the_other_videos() -> None:
     film = unit([1, 0, 0, 0])[0] + 0.01 * random.normal(size=(5000, 4))
     clips = [(Video(f"clip{n}", 3.0, 1, 1, 0.0), segments(unit([1, n + 1, 0, 0]))) for n in range(20)]
     store.add([(Video("film", 15000.0, 1, 1, 0.0), segments(film.astype(np.float32))), *clips], [])
-    found = rank(store.view(), unit([1, 0, 0, 0])[0], 5, collapse=False)
-    assert [entry.video for entry in found] == ["film", "clip0", "clip1", "clip2", "clip3"]
+    ranked = rank(store.view(), unit([1, 0, 0, 0])[0], 5, collapse=False)
+    assert [entry.video for entry in ranked] == ["film", "clip0", "clip1", "clip2", "clip3"]
 
 
-def still(video: Path, time: float, target: Path) -> None:
+def save_frame(video: Path, time: float, target: Path) -> None:
     Image.fromarray(read_times(video, [time]).rgb[0].numpy()).save(target)
 
 
@@ -142,8 +142,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         os.utime(folder / f"{number}.mp4", times=(datetime(2020 + number, 5, 1).timestamp(),) * 2)
     scenes(folder / "deep" / "Film.mkv", [1, 6, 3], seconds=12)
     for number in range(1, 6):
-        still(folder / f"{number}.mp4", 0.5, folder / f"{number}.png")
-    still(folder / "deep" / "Film.mkv", 18, folder / "6.png")
+        save_frame(folder / f"{number}.mp4", 0.5, folder / f"{number}.png")
+    save_frame(folder / "deep" / "Film.mkv", 18, folder / "6.png")
     return folder
 
 
@@ -154,11 +154,11 @@ def index(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> VideoIndex:
     return index
 
 
-def test_a_picture_finds_its_clip_and_the_moment_in_a_film(index: VideoIndex, folder: Path) -> None:
+def test_an_image_finds_its_clip_and_the_moment_in_a_film(index: VideoIndex, folder: Path) -> None:
     hits = index.search(image=folder / "6.png")
     assert hits[0].path == folder / "deep" / "Film.mkv"
     assert 12 <= hits[0].start < hits[0].end <= 24
-    assert hits[0].score > 0.5  # the picture is resized by another filter than the video
+    assert hits[0].score > 0.5  # the image is resized by another filter than the video
     assert hits[0].moments[0] == Moment(hits[0].start, hits[0].end, hits[0].score)
     apart = index.search(image=folder / "3.png", collapse=False, top=2)
     assert {hit.title for hit in apart} == {"3", "Film"}
@@ -173,11 +173,11 @@ def test_a_clip_finds_what_is_like_it(index: VideoIndex, folder: Path) -> None:
 def test_parts_of_a_query_count_alike(index: VideoIndex, folder: Path) -> None:
     both = index.search(image=folder / "2.png", video=folder / "4.mp4", top=2)
     assert {hit.title for hit in both} == {"2", "4"}
-    words_alone = [hit.video_id for hit in index.search("a dog", top=6, collapse=False)]
+    text_alone = [hit.video_id for hit in index.search("a dog", top=6, collapse=False)]
     mixed = [hit.video_id for hit in index.search("a dog", image=folder / "2.png", top=6, collapse=False)]
-    picture_alone = [hit.video_id for hit in index.search(image=folder / "2.png", top=6, collapse=False)]
-    places = [[order.index(video) for video in words_alone] for order in (words_alone, picture_alone, mixed)]
-    # Where words and picture agree on the order of two videos, so does the mix.
+    image_alone = [hit.video_id for hit in index.search(image=folder / "2.png", top=6, collapse=False)]
+    places = [[order.index(video) for video in text_alone] for order in (text_alone, image_alone, mixed)]
+    # Where sentence and image agree on the order of two videos, so does the mix.
     for a in range(6):
         for b in range(a):
             if (places[0][a] < places[0][b]) == (places[1][a] < places[1][b]):

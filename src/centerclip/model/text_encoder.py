@@ -1,8 +1,8 @@
 """A sentence to its vector with NumPy alone: importing torch and transformers takes longer than the whole search.
 
-The text towers of CLIP, and of BERT in two towers of one's own, from the model's folder. Whether it gives the same
-vectors as the model is not taken on trust: an index uses :func:`open_text_encoder` only after the two were compared,
-sentence by sentence, when the index was made. Any other model answers with torch, as does everything but a sentence.
+The text towers of CLIP, and of BERT in a dual encoder, from the model's folder. An index uses :func:`open_text_encoder`
+only after its vectors were compared with the model's when the index was made. Any other model needs torch, as does
+everything but a sentence.
 """
 
 import json
@@ -13,23 +13,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-WEIGHTS, CONFIG, TOKENIZER, OWN = "model.safetensors", "config.json", "tokenizer.json", "centerclip.json"
-FILES = (WEIGHTS, CONFIG, TOKENIZER, OWN)  # what a vector depends on
+WEIGHTS, CONFIG, TOKENIZER, SETTINGS = "model.safetensors", "config.json", "tokenizer.json", "centerclip.json"
+FILES = (WEIGHTS, CONFIG, TOKENIZER, SETTINGS)  # what a vector depends on
 Floats = NDArray[np.float32]
 TextEncoder = Callable[[str], Floats]
 
 
 def open_text_encoder(folder: Path) -> TextEncoder | None:
-    """A function from a sentence to its vector ``[D]`` of norm 1; None for models that this file does not know."""
+    """A function from a sentence to its vector ``[D]`` of norm 1; None for other models."""
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        own = json.loads((folder / OWN).read_text(encoding="utf-8")) if (folder / OWN).is_file() else {}
+        saved = json.loads((folder / SETTINGS).read_text(encoding="utf-8")) if (folder / SETTINGS).is_file() else {}
         text = config["text_config"]
         kind = (config.get("model_type"), text.get("model_type"))
         tower = _CLIP if kind == ("clip", "clip_text_model") else _BERT if kind[1] == "bert" else None
         if tower is None or text.get("hidden_act", "quick_gelu") not in ACTIVATIONS:
             return None
-        return tower(folder, text, own.get("max_tokens") or own.get("words") or text.get("max_position_embeddings", 77))
+        max_tokens = saved.get("max_tokens") or saved.get("words")  # "words" in folders of earlier versions
+        return tower(folder, text, max_tokens or text.get("max_position_embeddings", 77))
     except Exception:  # tokenizers and safetensors have errors of their own; whatever it is, torch can still try
         return None
 
