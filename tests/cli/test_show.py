@@ -1,6 +1,7 @@
 """``centerclip show``: which patches are kept, as pictures and as JSON."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ from centerclip.cli.show import show
 from centerclip.cluster import Stage
 from centerclip.errors import CenterClipError
 from centerclip.model import KeptTokens
-from centerclip.plots.patches import Seen, followed_clusters, look
+from centerclip.plots.patches import KeptPatches, final_clusters, kept_patches
 from centerclip.plots.tokens import centre_sheet
+from centerclip.video import read_frames
 from tests.model.tiny import center_clip
 from tests.video.clips import make_clip
 
@@ -40,11 +42,11 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def bright(seen: Seen, drawn: Image.Image, frame: int) -> set[tuple[int, int]]:
+def bright(patches: KeptPatches, drawn: Image.Image, frame: int) -> set[tuple[int, int]]:
     """Patches of a frame of the sheet whose inside is as the model sees it."""
-    across, cell = len(seen.squares) // len(seen.spans), 56
+    across, cell = len(patches.squares) // len(patches.spans), 56
     row, column = divmod(frame, across)
-    square = Image.fromarray(seen.squares[frame].numpy()).resize((cell * SIDE,) * 2, Image.Resampling.BICUBIC)
+    square = Image.fromarray(patches.squares[frame].numpy()).resize((cell * SIDE,) * 2, Image.Resampling.BICUBIC)
     left, top = 8 + column * (cell * SIDE + 8), row * (cell * SIDE + 40) + 20
     here = np.asarray(drawn.crop((left, top, left + cell * SIDE, top + cell * SIDE)), dtype=int)
     same = np.abs(here - np.asarray(square, dtype=int)).max(axis=2) <= 1
@@ -53,26 +55,36 @@ def bright(seen: Seen, drawn: Image.Image, frame: int) -> set[tuple[int, int]]:
 
 
 def test_exactly_the_kept_patches_are_bright(clip: Path) -> None:
-    seen = look(center_clip("B2-4,6"), clip)
-    assert seen.places.shape == (4, 6, 3)
-    assert seen.tokens.shape == (12, SIDE * SIDE, 32)
-    drawn = centre_sheet(seen)
+    patches = kept_patches(center_clip("B2-4,6"), clip)
+    assert patches.places.shape == (4, 6, 3)
+    assert patches.tokens.shape == (12, SIDE * SIDE, 32)
+    drawn = centre_sheet(patches)
     for frame in range(12):
-        places = seen.places[frame // 3]
+        places = patches.places[frame // 3]
         kept = {(row, column) for at, row, column in places.tolist() if at == frame}
-        assert bright(seen, drawn, frame) == kept
+        assert bright(patches, drawn, frame) == kept
 
 
 def test_tokens_are_those_that_clustering_chose_from(clip: Path) -> None:
     from centerclip.cluster import kmedoids
 
     model = center_clip("B2-4,6")
-    seen = look(model, clip)
-    ids, assignment = kmedoids(seen.tokens.reshape(4, 3 * SIDE * SIDE, -1), 6)
-    assert torch.equal(ids, seen.first.ids)
-    assert seen.clusters is not None
-    assert torch.equal(assignment.reshape(12, SIDE * SIDE), seen.clusters)
+    patches = kept_patches(model, clip)
+    ids, assignment = kmedoids(patches.tokens.reshape(4, 3 * SIDE * SIDE, -1), 6)
+    assert torch.equal(ids, patches.first.ids)
+    assert patches.clusters is not None
+    assert torch.equal(assignment.reshape(12, SIDE * SIDE), patches.clusters)
     assert not model.attachment.blocks[1]._forward_hooks.keys() - {h.id for h in model.attachment._handles}
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_frames_are_those_that_the_model_encodes(clip: Path, squash: bool) -> None:
+    """A model that squashes, as SigLIP does, resizes frames from their full size."""
+    model = center_clip("B2-4,6")
+    if squash:
+        model.preprocess = model.backbone.preprocess = replace(model.preprocess, crop=False)
+    whole = read_frames(clip, 12, short_side=None if squash else model.preprocess.size).rgb
+    assert torch.equal(kept_patches(model, clip).squares, model.preprocess.to_square(whole))
 
 
 def test_clusters_are_followed_through_stages() -> None:
@@ -80,20 +92,20 @@ def test_clusters_are_followed_through_stages() -> None:
     first = torch.tensor([[0, 1, 1, 0], [1, 0, 0, 1]])  # two segments of two clusters
     second = torch.tensor([[0, 1, 2, 0]])  # their four centres, together
     steps = [KeptTokens(Stage(1, 2, 2), nowhere, nowhere, first), KeptTokens(Stage(2, 1, 3), nowhere, nowhere, second)]
-    clusters = followed_clusters(steps, frames=2)
+    clusters = final_clusters(steps, frames=2)
     assert clusters is not None
     assert clusters.tolist() == [[0, 1, 1, 0], [0, 2, 2, 0]]
-    assert followed_clusters([steps[0]._replace(assignment=None)], frames=2) is None
+    assert final_clusters([steps[0]._replace(assignment=None)], frames=2) is None
 
 
 def test_pictures_and_json_say_the_same(clip: Path, model: Path, tmp_path: Path) -> None:
     picture, tokens = tmp_path / "new" / "centres.png", tmp_path / "map.png"
     result = run(clip, "--model", model, "-o", picture, "--tsne", tokens, "--segment", 2, "--start", 1, "--json")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert told["clustering"] == "B2-4,6"
-    assert [len(segment["kept"]) for segment in told["segments"]] == [6] * 4
-    assert (told["segments"][0]["start"], told["segments"][-1]["end"]) == (1.0, 4.0)
+    content = json.loads(result.stdout)
+    assert content["clustering"] == "B2-4,6"
+    assert [len(segment["kept"]) for segment in content["segments"]] == [6] * 4
+    assert (content["segments"][0]["start"], content["segments"][-1]["end"]) == (1.0, 4.0)
     assert Image.open(picture).size == (3 * (224 + 8) + 8, 4 * (224 + 40) + 8)
     assert min(Image.open(tokens).size) > 500
     assert [path.name for path in picture.parent.iterdir()] == ["centres.png"]
@@ -110,13 +122,16 @@ def test_other_settings_can_be_drawn(clip: Path, model: Path, tmp_path: Path, cl
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (["--clustering", "none"], "keeps every patch: there is no choice to draw. Take another, such as B2-4,16"),
+        (
+            ["--clustering", "none"],
+            "keeps every patch, so there is nothing to draw. Use another, such as B2-4,16",
+        ),
         (["--clustering", "token-shift"], "keeps every patch"),
         (["--clustering", "pooling:B2-4,16"], "averages patches"),
         (["--clustering", "B9-4,6"], "the model has 4 blocks"),
         (["--frames", "5"], "cannot be cut into 4 equal segments"),
-        (["--segment", "5"], "there are 4"),
-        (["-o", "centres.txt"], "is no picture"),
+        (["--segment", "5"], "there are 4 segments"),
+        (["-o", "centres.txt"], "is not an image file name"),
     ],
 )
 def test_wrong_usage_is_2_and_says_what_to_do(clip: Path, model: Path, wrong: list[str], words: str) -> None:

@@ -14,6 +14,7 @@ import torch
 from centerclip.distributed import Processes
 from centerclip.errors import ReportError
 from centerclip.plots import figures
+from centerclip.plots.patches import SegmentTokens
 from centerclip.plots.tokens import Kept, draw_centres, draw_token_map
 from centerclip.reports import runs
 from centerclip.reports.catalogue import Published, Report, Row
@@ -207,14 +208,16 @@ def test_gains_are_drawn_with_their_rows(outcomes, tmp_path):
 def test_pictures_of_tokens_and_centres(tmp_path):
     torch.manual_seed(0)
     squares = torch.randint(0, 255, (2, 32, 32, 3), dtype=torch.uint8)
-    tokens, assignment = torch.randn(32, 8), torch.arange(32) % 9
-    files = draw_token_map(squares, tokens, assignment, torch.arange(9), tmp_path / "map", caption="a caption")
+    segment = SegmentTokens(squares, torch.randn(32, 8), torch.arange(32) % 9, torch.arange(9))
+    files = draw_token_map(segment, tmp_path / "map", caption="a caption")
     assert [path.suffix for path in files] == [".png", ".svg"]
     assert "a caption" in files[1].read_text(encoding="utf-8")
     kept = [Kept("2 frames", 2, torch.tensor([[0, 0, 0], [1, 3, 3]])), Kept("1 frame", 1, torch.tensor([[0, 1, 2]]))]
     assert all(path.stat().st_size > 1000 for path in draw_centres(squares, kept, tmp_path / "c", side=4, caption=""))
     with pytest.raises(ReportError, match="at least 4 tokens"):
-        draw_token_map(squares, tokens[:3], assignment[:3], torch.arange(1), tmp_path / "map", caption="")
+        draw_token_map(segment._replace(tokens=segment.tokens[:3]), tmp_path / "map", caption="")
+    with pytest.raises(ReportError, match="no clusters to draw"):
+        draw_token_map(segment._replace(clusters=None), tmp_path / "map", caption="")
 
 
 def test_logs_say_what_was_run(outcomes):

@@ -265,34 +265,29 @@ def _picture(report: "Report", name: str, video: Path | None, clustering: str | 
 
 
 def _token_map(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[Path]:
-    from ..errors import ReportError
-    from ..plots.patches import look
+    from ..plots.patches import kept_patches
     from ..plots.tokens import draw_token_map
 
-    seen = look(model, clip)
-    if seen.first.assignment is None:
-        raise ReportError(f"{model.clustering} has no clusters to draw; take k-medoids++ or spectral")
-    stage = model.clustering.stages[0]
-    frames = model.frames // stage.segments
-    tokens = seen.tokens[:frames].flatten(0, 1)
-    caption = f"{clip.name}, first segment of {frames} frames, {len(tokens)} tokens; model {name}, {model.clustering}"
-    return draw_token_map(
-        seen.squares[:frames], tokens, seen.first.assignment[0].cpu(), seen.first.ids[0].cpu(), path, caption=caption
+    segment = kept_patches(model, clip).segment(0)
+    caption = (
+        f"{clip.name}, first segment of {len(segment.squares)} frames, {len(segment.tokens)} tokens; "
+        f"model {name}, {model.clustering}"
     )
+    return draw_token_map(segment, path, caption=caption)
 
 
 def _centres(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[Path]:
     from dataclasses import replace
 
-    from ..plots.patches import look
+    from ..plots.patches import kept_patches
     from ..plots.tokens import Kept, draw_centres
 
     first = model.clustering.stages[0]
     drawn = []
     for segments in sorted((s for s in range(1, model.frames) if model.frames % s == 0), reverse=True)[:4]:
         model.set_clustering(replace(model.clustering, stages=(replace(first, segments=segments),)))
-        seen = look(model, clip)
-        drawn.append(Kept(f"{model.frames // segments} frames a segment, {model.clustering}", model.frames // segments,
-                          seen.places[0]))  # fmt: skip
+        patches = kept_patches(model, clip)
+        frames = model.frames // segments
+        drawn.append(Kept(f"{frames} frames a segment, {model.clustering}", frames, patches.places[0]))
     caption = f"{clip.name}, first segment; model {name}; patches of the {first.k} centres are bright"
-    return draw_centres(seen.squares, drawn, path, side=round(model.attachment.patches**0.5), caption=caption)
+    return draw_centres(patches.squares, drawn, path, side=round(model.attachment.patches**0.5), caption=caption)

@@ -1,91 +1,93 @@
-"""Figures of results, readable in print, in grey and by colour-blind people; the same bytes for the same numbers."""
+"""Figures of results, readable in print, in grey and by colour-blind people; equal numbers give equal bytes."""
 
 from collections.abc import Sequence
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from ..errors import CenterClipError
 from ..evaluation import gain
 from ..files import write_atomic
 from ..reports.catalogue import Report
 from ..reports.runs import Outcome
 from ..reports.table import describe, is_baseline
-from ..reports.training_free import AXES, DRAWN, Point, Trial
+from ..reports.training_free import AXES, DRAWN, Point, SettingResult
 from ..training.run import CURVE, read_log
 
-# Okabe and Ito's colours, told apart with any kind of colour vision; markers tell them apart without colour.
+# Okabe and Ito's colours, which colour-blind people can tell apart; markers do so without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-DPI = 150  # of pictures; print them from the SVG
+DPI = 150  # of PNG files; print from the SVG
+CURVE_PANELS = (
+    ("text-to-video R@1, %", "recall"),
+    ("saved activations a video, MB", "memory"),
+    ("encoding time, times faster than none", "time"),
+)
+GAIN_PANELS = ("text-to-video R@1 over no clustering", "video-to-text R@1 over no clustering", "encoding, times faster")
 
 
-def new_figure(*, width: float, height: float) -> Any:
+def new_figure(*, width: float, height: float, layout: str | None = "constrained") -> Any:
     """An empty matplotlib figure of ``width`` x ``height`` inches, without a window."""
-    from matplotlib import rcParams
-    from matplotlib.figure import Figure
-
+    try:
+        from matplotlib import rcParams
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise CenterClipError("figures need matplotlib: pip install 'centerclip[research]'") from error
     rcParams["svg.hashsalt"] = "centerclip"  # ids inside the SVG do not change from run to run
     rcParams["svg.fonttype"] = "none"
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(width, height), layout=layout)
 
 
 def save_figure(figure: Any, path: Path, *, caption: str = "") -> list[Path]:
-    """Write ``path`` as PNG and as SVG, each whole or not at all, with a caption below."""
+    """Write ``path`` as PNG and as SVG, each atomically, with a caption below."""
     if caption:
         inches = figure.get_size_inches()[0]
         figure.text(0.01, -0.02, fill(caption, round(inches * 15)), fontsize=7, va="top", color="#444444")
     path.parent.mkdir(parents=True, exist_ok=True)
     written = []
     for kind in ("png", "svg"):
-        target = path.with_name(f"{path.name}.{kind}")
-        options: dict[str, Any] = {"format": kind, "dpi": DPI, "bbox_inches": "tight"}
-        options["metadata"] = {"Date": None} if kind == "svg" else {"Software": None}
-        write_atomic(target, lambda scratch, options=options: figure.savefig(scratch, **options))  # type: ignore[misc]
-        written.append(target)
+        metadata = {"Date": None} if kind == "svg" else {"Software": None}
+        save = partial(figure.savefig, format=kind, dpi=DPI, bbox_inches="tight", metadata=metadata)
+        written.append(write_atomic(path.with_name(f"{path.name}.{kind}"), save))
     return written
-
-
-PANELS = (
-    ("text-to-video R@1, %", "recall"),
-    ("saved activations a video, MB", "memory"),
-    ("encoding time, times faster than none", "time"),
-)
 
 
 def draw_curves(report: Report, outcomes: Sequence[Outcome], folder: Path, *, small: bool) -> list[Path]:
     """One row of panels for each axis: recall with an interval, memory, time. Writes PNG and SVG.
 
-    The band is the 95 % interval of the difference to no clustering, drawn around it: what the points differ by is far
-    surer than where they all lie.
+    The band is the 95 % interval of the difference to no clustering, drawn around that line: differences on the same
+    videos are known far better than the values themselves.
     """
     figure = new_figure(width=10.5, height=3.2 * len(report.axes) + 0.5)
-    panels: Any = figure.subplots(len(report.axes), len(PANELS), squeeze=False)
+    panels: Any = figure.subplots(len(report.axes), len(CURVE_PANELS), squeeze=False)
     names = list(dict.fromkeys(each.plan.row.series for each in outcomes))
     for axis, line in zip(report.axes, panels, strict=True):
-        for (title, kind), panel in zip(PANELS, line, strict=True):
+        for (title, kind), panel in zip(CURVE_PANELS, line, strict=True):
             for number, name in enumerate(names):
-                own = [each for each in outcomes if each.plan.row.series == name]
-                _draw(panel, kind, axis, own, COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)])
+                series = [each for each in outcomes if each.plan.row.series == name]
+                _draw_series(panel, kind, axis, series, COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)])
             panel.set_xlabel(axis)
             panel.set_ylabel(title)
-    panels[0][1].legend(frameon=False, fontsize=8, loc="lower right")  # memory grows: there is room
+    panels[0][1].legend(frameon=False, fontsize=8, loc="lower right")  # memory grows, so this corner is empty
     figure.suptitle(report.heading(small=small), fontsize=11)
     caption = f"{describe(outcomes, small=small)} Band: 95 % interval of the difference to no clustering, over videos."
     return save_figure(figure, folder / report.name, caption=caption)
 
 
-def _draw(panel: Any, kind: str, axis: str, series: Sequence[Outcome], colour: str, marker: str) -> None:
-    here = sorted((each for each in series if each.plan.row.axis == axis), key=lambda each: each.plan.x)
+def _draw_series(panel: Any, kind: str, axis: str, series: Sequence[Outcome], colour: str, marker: str) -> None:
+    points = sorted((each for each in series if each.plan.row.axis == axis), key=lambda each: each.plan.x)
     none = next((each for each in series if not each.plan.row.axis), None)
-    x = [each.plan.x for each in here]
-    panel.plot(x, [_value(each, kind) for each in here], marker=marker, color=colour, label=series[0].plan.row.series)
+    x = [each.plan.x for each in points]
+    panel.plot(x, [_value(each, kind) for each in points], marker=marker, color=colour, label=series[0].plan.row.series)
     panel.set_xticks(x)
     if none is None:
         return
     base = 1.0 if kind == "time" else _value(none, kind)
     panel.axhline(base, color=colour, linestyle="--", linewidth=1, label="no clustering")
     if kind == "recall":
-        bounds = [gain(none.seeds, each.seeds) for each in here]
+        bounds = [gain(none.seeds, each.seeds) for each in points]
         low, high = [base + each.low for each in bounds], [base + each.high for each in bounds]
         panel.fill_between(x, low, high, color=colour, alpha=0.15)
 
@@ -97,9 +99,6 @@ def _value(outcome: Outcome, kind: str) -> float:
     return costs.saved_mb if kind == "memory" else costs.none_encode_ms / costs.encode_ms
 
 
-GAIN_PANELS = ("text-to-video R@1 over no clustering", "video-to-text R@1 over no clustering", "encoding, times faster")
-
-
 def draw_gains(report: Report, outcomes: Sequence[Outcome], folder: Path, *, small: bool) -> list[Path]:
     """One line a row, the best at the top: the gain with its 95 % interval, each seed as a small ring. PNG and SVG."""
     baseline = next(each for each in outcomes if is_baseline(each))
@@ -109,15 +108,15 @@ def draw_gains(report: Report, outcomes: Sequence[Outcome], folder: Path, *, sma
     panels: Any = figure.subplots(1, len(GAIN_PANELS), sharey=True, width_ratios=(1.2, 1.2, 0.8))
     for place, row in enumerate(rows):
         for panel, direction in zip(panels, ("t2v", "v2t"), strict=False):
-            found = gain(baseline.seeds, row.seeds, direction)
-            panel.plot([found.low, found.high], [place, place], color=COLOURS[0], linewidth=1.5)
-            panel.plot(found.mean, place, "o", color=COLOURS[0])
-            if len(found.seeds) > 1:
-                panel.plot(found.seeds, [place] * len(found.seeds), "o", markersize=4, color="black", fillstyle="none")
+            over = gain(baseline.seeds, row.seeds, direction)
+            panel.plot([over.low, over.high], [place, place], color=COLOURS[0], linewidth=1.5)
+            panel.plot(over.mean, place, "o", color=COLOURS[0])
+            if len(over.seeds) > 1:
+                panel.plot(over.seeds, [place] * len(over.seeds), "o", markersize=4, color="black", fillstyle="none")
         panels[2].plot(row.costs.none_encode_ms / row.costs.encode_ms, place, "D", color=COLOURS[1])
     panels[0].set_yticks(range(len(rows)), [row.plan.row.label for row in rows])
-    for panel, title, nothing in zip(panels, GAIN_PANELS, (0, 0, 1), strict=True):
-        panel.axvline(nothing, color="black", linestyle="--", linewidth=1)
+    for panel, title, no_gain in zip(panels, GAIN_PANELS, (0, 0, 1), strict=True):
+        panel.axvline(no_gain, color="black", linestyle="--", linewidth=1)
         panel.set_xlabel(title)
         panel.grid(axis="y", color="#DDDDDD", linewidth=0.6)
     figure.suptitle(report.heading(small=small), fontsize=11)
@@ -125,23 +124,23 @@ def draw_gains(report: Report, outcomes: Sequence[Outcome], folder: Path, *, sma
     return save_figure(figure, folder / report.name, caption=caption)
 
 
-def draw_sweep(trials: Sequence[Trial], points: Sequence[Point], path: Path, *, caption: str) -> list[Path]:
+def draw_sweep(results: Sequence[SettingResult], points: Sequence[Point], path: Path, *, caption: str) -> list[Path]:
     """R@1 and the cosine to the vectors without clustering over B, K and S; a line a method. Writes PNG and SVG."""
-    found = {trial.setting: trial for trial in trials}
+    by_setting = {each.setting: each for each in results}
     figure = new_figure(width=10.5, height=6)
     panels: Any = figure.subplots(2, len(AXES), sharey="row")
     for column, axis in enumerate(AXES):
         for number, (method, label) in enumerate(DRAWN.items()):
-            here = sorted((each for each in points if (each.axis, each.method) == (axis, method)), key=lambda p: p.x)
-            own = [found[each.setting] for each in here]
+            line = sorted((each for each in points if (each.axis, each.method) == (axis, method)), key=lambda p: p.x)
+            measured = [by_setting[each.setting] for each in line]
             style = {"color": COLOURS[number], "marker": MARKERS[number], "label": label}
-            places = range(len(here)) if axis == AXES[1] else [each.x for each in here]
-            panels[0][column].plot(places, [each.result.metrics["t2v"]["R1"] for each in own], **style)
-            panels[1][column].plot(places, [each.closeness for each in own], **style)
-            for line in panels:
-                line[column].set_xticks(list(places), [str(each.x) for each in here])
+            places = range(len(line)) if axis == AXES[1] else [each.x for each in line]
+            panels[0][column].plot(places, [each.result.metrics["t2v"]["R1"] for each in measured], **style)
+            panels[1][column].plot(places, [each.closeness for each in measured], **style)
+            for row in panels:
+                row[column].set_xticks(list(places), [str(each.x) for each in line])
         panels[0][column].axhline(
-            trials[0].result.metrics["t2v"]["R1"], color="black", linestyle="--", linewidth=1, label="no clustering"
+            results[0].result.metrics["t2v"]["R1"], color="black", linestyle="--", linewidth=1, label="no clustering"
         )
         panels[1][column].set_xlabel(axis)
     panels[0][0].set_ylabel("text-to-video R@1, %")
@@ -151,21 +150,17 @@ def draw_sweep(trials: Sequence[Trial], points: Sequence[Point], path: Path, *, 
 
 
 def draw_curve(folder: Path) -> Path | None:
-    """Draw loss and recall over the steps into ``curve.png``; None without matplotlib."""
-    try:
-        import matplotlib
-    except ImportError:
+    """Draw the loss and recall of a training run over its steps into ``curve.png``; None without matplotlib."""
+    if find_spec("matplotlib") is None:
         return None
-    matplotlib.use("agg")
-    from matplotlib import pyplot as plt
-
     lines = read_log(folder)
     steps = [line for line in lines if line["event"] == "train"]
     checks = [line for line in lines if line["event"] == "validation"]
-    figure, loss_axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    loss_axes.plot(
-        [line["step"] for line in steps], [line["loss"] for line in steps], color="0.6", label="training loss"
-    )
+    split = checks[-1]["split"] if checks else "validation"
+    figure = new_figure(width=7, height=4)
+    loss_axes = figure.subplots()
+    loss = [line["loss"] for line in steps]
+    loss_axes.plot([line["step"] for line in steps], loss, color="0.6", label="training loss")
     loss_axes.set_xlabel("step")
     loss_axes.set_ylabel("loss")
     recall_axes = loss_axes.twinx()
@@ -173,7 +168,7 @@ def draw_curve(folder: Path) -> Path | None:
         recall_axes.plot(
             [line["step"] for line in checks],
             [line["t2v"][name] for line in checks],
-            color=colour, marker=marker, markersize=4, label=f"{line_label(checks)} R@{name[1:]}",
+            color=colour, marker=marker, markersize=4, label=f"{split} R@{name[1:]}",
         )  # fmt: skip
     recall_axes.set_ylabel("text-to-video recall, %")
     recall_axes.set_ylim(0, 100)
@@ -182,12 +177,4 @@ def draw_curve(folder: Path) -> Path | None:
         handles=handles, labels=[str(handle.get_label()) for handle in handles], loc="center right", fontsize=8
     )
     loss_axes.set_title(folder.resolve().name)
-    scratch = folder / f".{CURVE}"
-    figure.savefig(scratch, dpi=120, format="png")
-    plt.close(figure)
-    return scratch.replace(folder / CURVE)
-
-
-def line_label(checks: list[dict[str, Any]]) -> str:
-    """The split that the recall of a log is of."""
-    return str(checks[-1]["split"]) if checks else "validation"
+    return write_atomic(folder / CURVE, partial(figure.savefig, dpi=120, format="png"))

@@ -1,7 +1,8 @@
-"""A video as a model sees it: the squares, the tokens where clustering comes, and what it keeps of them."""
+"""Which patches of a video clustering keeps: its frames as the model takes them, their tokens, and what is kept."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,12 +11,21 @@ from ..model import CenterCLIP, KeptTokens
 from ..video import read_frames
 
 
+class SegmentTokens(NamedTuple):
+    """The tokens of one segment of the first stage, ``N`` of them, frame by frame."""
+
+    squares: Tensor  # uint8 [frames, size, size, 3]
+    tokens: Tensor  # [N, D]
+    clusters: Tensor | None  # [N], or None when the method has no clusters
+    ids: Tensor  # [K], the centres
+
+
 @dataclass(frozen=True)
-class Seen:
+class KeptPatches:
     """What the drawings are made of. ``T`` frames of ``L`` patches, ``S`` segments, ``K`` kept in each.
 
     Attributes:
-        squares: uint8 ``[T, size, size, 3]``, as the model crops them.
+        squares: uint8 ``[T, size, size, 3]``, as the model takes them.
         times: ``[T]`` seconds.
         mask: ``[T]``, False where a frame only repeats the last one of a short video.
         spans: start and end of each segment in seconds, ``S`` of them.
@@ -34,18 +44,29 @@ class Seen:
     tokens: Tensor
     first: KeptTokens
 
+    def segment(self, number: int) -> SegmentTokens:
+        """The tokens of one segment of the first stage, which may have more segments than the last."""
+        merged = len(self.tokens) // self.first.stage.segments
+        frames = slice(number * merged, (number + 1) * merged)
+        assignment = self.first.assignment
+        clusters = None if assignment is None else assignment[number].cpu()
+        return SegmentTokens(
+            self.squares[frames], self.tokens[frames].flatten(0, 1), clusters, self.first.ids[number].cpu()
+        )
 
-def look(model: CenterCLIP, video: Path, *, start: float | None = None, end: float | None = None) -> Seen:
-    """Encode a video, or a part of it, and keep what clustering did on the way. The setting must have stages."""
-    size = model.preprocess.short_side or model.preprocess.size
-    frames = read_frames(video, model.frames, short_side=size, start=start, end=end)
+
+def kept_patches(
+    model: CenterCLIP, video: Path, *, start: float | None = None, end: float | None = None
+) -> KeptPatches:
+    """Encode a video, or a part of it, and record what clustering keeps. The setting must have stages."""
+    frames = read_frames(video, model.frames, short_side=model.preprocess.read_size, start=start, end=end)
     attachment = model.attachment
     before: list[Tensor] = []
 
     def keep(_block: nn.Module, _inputs: object, output: Tensor | tuple[Tensor, ...]) -> None:
         before.append(output[0] if isinstance(output, tuple) else output)
 
-    # First in line, because clustering itself is a hook that replaces what the block gives.
+    # First in line, because clustering itself is a hook that replaces the output of the block.
     block = attachment.blocks[attachment.setting.stages[0].block - 1]
     handle = block.register_forward_hook(keep, prepend=True)
     try:
@@ -55,20 +76,20 @@ def look(model: CenterCLIP, video: Path, *, start: float | None = None, end: flo
         handle.remove()
     segments = len(steps[-1].places)
     begin, finish = start or 0.0, min(end if end is not None else frames.duration, frames.duration)
-    edge = (finish - begin) / segments
-    return Seen(
+    length = (finish - begin) / segments
+    return KeptPatches(
         squares=model.preprocess.to_square(frames.rgb),
         times=frames.times,
         mask=frames.mask,
-        spans=[(round(begin + number * edge, 3), round(begin + (number + 1) * edge, 3)) for number in range(segments)],
+        spans=[(round(begin + n * length, 3), round(begin + (n + 1) * length, 3)) for n in range(segments)],
         places=steps[-1].places.cpu(),
-        clusters=followed_clusters(steps, model.frames),
+        clusters=final_clusters(steps, model.frames),
         tokens=before[0][:, attachment.prefix :].float().cpu(),
         first=steps[0],
     )
 
 
-def followed_clusters(steps: list[KeptTokens], frames: int) -> Tensor | None:
+def final_clusters(steps: list[KeptTokens], frames: int) -> Tensor | None:
     """The cluster that each patch ends up in after all stages, ``[frames, L]``; None when a stage has no clusters."""
     clusters: Tensor | None = None  # [segments of the stage, patches of a segment]
     for step in steps:
@@ -78,7 +99,7 @@ def followed_clusters(steps: list[KeptTokens], frames: int) -> Tensor | None:
         if clusters is None:
             clusters = assignment
             continue
-        # A later stage sees the centres of ``merged`` segments in a row: the n-th segment's k-th is number n * K + k.
+        # A later stage takes the centres of ``merged`` segments in a row: the n-th segment's k-th is number n * K + k.
         merged, centres = len(clusters) // len(assignment), assignment.shape[1] * len(assignment) // len(clusters)
         number = (torch.arange(len(clusters)) % merged * centres)[:, None] + clusters
         clusters = assignment.gather(1, number.reshape(len(assignment), -1))

@@ -33,7 +33,7 @@ OnProgress = Callable[[int, int], None]  # videos encoded, of how many
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class SettingResult:
     """One setting against no clustering, on the same frames and sentences."""
 
     setting: str
@@ -50,7 +50,7 @@ def run_settings(
     folder: Path,
     *,
     on_progress: OnProgress = lambda done, total: None,
-) -> list[Trial]:
+) -> list[SettingResult]:
     """Evaluate a model with each setting, ``none`` first.
 
     Results are kept in ``folder``, by setting, model and data, and not computed again.
@@ -79,7 +79,7 @@ def run_settings(
             write_atomic(places[setting] / CLOSENESS, content)
     found = {setting: Evaluation.load(place) for setting, place in places.items()}
     return [
-        Trial(
+        SettingResult(
             setting,
             result,
             compare(found[NONE], result),
@@ -251,7 +251,7 @@ def sweep_settings(*, blocks: int, patches: int, frames: int) -> list[str]:
     return list(dict.fromkeys([*drawn, *tabled]))
 
 
-def trials_table(trials: Sequence[Trial], model: str) -> Table:
+def trials_table(trials: Sequence[SettingResult], model: str) -> Table:
     """One line a setting: recall, what it differs from none, and how close the vectors stay. ``model`` is its name."""
     columns = ("setting", "tokens left", "T→V R@1", "over none", "T→V R@5", "T→V R@10", "T→V MnR", "V→T R@1",
                "over none", "cosine")  # fmt: skip
@@ -273,7 +273,7 @@ def trials_table(trials: Sequence[Trial], model: str) -> Table:
     return Table("Clustering without training (beyond the paper)", label, columns, tuple(rows), notes)
 
 
-def to_json(trials: Sequence[Trial]) -> dict[str, Any]:
+def to_json(trials: Sequence[SettingResult]) -> dict[str, Any]:
     """Everything behind the table, for programs."""
     return {
         "label": trials[0].result.label(),
@@ -296,7 +296,7 @@ def _setting(method: str, stage: Stage) -> str:
     return str(Setting.parse(f"{method}:{stage}"))
 
 
-def _difference(trial: Trial, direction: str) -> str:
+def _difference(trial: SettingResult, direction: str) -> str:
     found = trial.against_none
     low, high = found.intervals[direction]["R1"]
     star = "*" if found.clear(direction, "R1") else ""
