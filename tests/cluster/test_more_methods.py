@@ -184,7 +184,7 @@ def test_kkz_keeps_the_farthest_points_in_order():
 @given(st.sampled_from(METHODS), st.integers(1, 18), st.integers(0, 99), st.booleans())
 def test_every_method_keeps_k_in_order_whatever_the_batch(method, k, seed, copies):
     hidden = points(batch=6, count=10, seed=seed)
-    if copies:  # a still picture: all ties
+    if copies:  # a still image: all ties
         hidden = hidden[:1].expand(6, -1, -1)
     scores = hidden[:, 1:].sum(dim=2)
     both = centers(hidden, frames=2, segments=1, k=k, method=method, scores=scores, grid=(3, 3))

@@ -260,7 +260,7 @@ def test_encoding_leaves_the_training_mode_as_it_was():
         (torch.zeros(0, 8, 8, 3, dtype=torch.uint8), "uint8 tensor"),
     ],
 )
-def test_what_is_no_video_is_refused(video, message):
+def test_what_is_not_a_video_is_refused(video, message):
     with pytest.raises(ModelError, match=message):
         tiny.center_clip().encode_video(video)
 

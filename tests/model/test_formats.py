@@ -29,7 +29,7 @@ def expected(original):
 
 @torch.no_grad()
 def vectors(model):
-    """Picture and sentence vectors straight from transformers."""
+    """Image and sentence vectors straight from transformers."""
     tokens = clip_tokenizer()(SENTENCES, padding=True, return_tensors="pt")
     pixels = tiny.center_clip().preprocess(tiny.videos()).flatten(0, 1)
     return torch.cat(

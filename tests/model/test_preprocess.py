@@ -20,7 +20,7 @@ def pil_reference(frame, size, resample=Image.Resampling.BICUBIC):
     return torch.from_numpy(((array - CLIP_MEAN) / CLIP_STD).transpose(2, 0, 1)).float()
 
 
-def picture(height, width, seed=0):
+def image(height, width, seed=0):
     """Smooth shapes, hard edges and noise."""
     generator = np.random.default_rng(seed)
     rows, columns = np.mgrid[:height, :width]
@@ -33,7 +33,7 @@ def picture(height, width, seed=0):
 @pytest.mark.parametrize(("height", "width"), [(360, 640), (641, 361), (224, 224), (225, 400), (100, 130), (50, 1000)])
 @pytest.mark.parametrize("size", [224, 96])
 def test_pil_resize_equals_pil_and_torch_stays_within_two_grey_levels(height, width, size):
-    frame = picture(height, width)
+    frame = image(height, width)
     expected = pil_reference(frame, size)
     assert torch.allclose(Preprocess(size=size, resize="pil")(frame), expected, atol=1e-5)
     level = 1 / 255 / min(CLIP_STD)
@@ -43,14 +43,14 @@ def test_pil_resize_equals_pil_and_torch_stays_within_two_grey_levels(height, wi
 
 
 def test_batches_keep_their_shape():
-    video = torch.stack([picture(60, 80, seed) for seed in range(6)]).view(2, 3, 60, 80, 3)
+    video = torch.stack([image(60, 80, seed) for seed in range(6)]).view(2, 3, 60, 80, 3)
     pixels = Preprocess(size=32)(video)
     assert pixels.shape == (2, 3, 3, 32, 32)
     assert torch.equal(pixels[1, 2], Preprocess(size=32)(video[1, 2]))
     assert pixels.dtype == torch.float32
 
 
-def test_squash_keeps_the_whole_picture():
+def test_squash_keeps_the_whole_frame():
     frame = torch.zeros(40, 80, 3, dtype=torch.uint8)
     frame[:, :8] = 255
     assert Preprocess(size=32, crop=False)(frame)[0, :, 0].min() > 1
@@ -60,7 +60,7 @@ def test_squash_keeps_the_whole_picture():
 def test_a_larger_short_side_is_cropped():
     preprocess = Preprocess.from_config({"size": {"shortest_edge": 36}, "crop_size": 32}, 32)
     assert preprocess.short_side == 36
-    assert preprocess(picture(36, 36)).shape == (3, 32, 32)
+    assert preprocess(image(36, 36)).shape == (3, 32, 32)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def clip(width=32, vocabulary=600, seed=0):
         },
     )
     model = CLIPModel(config).eval()
-    with torch.no_grad():  # the default start is so small that every picture looks alike
+    with torch.no_grad():  # the default start is so small that all images look alike
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "embedding" not in name:
                 parameter.mul_(8)
@@ -81,7 +81,7 @@ def dual_encoder():
 
 
 def videos(count=2, frames=12, side=SIDE, seed=0):
-    """uint8 ``[count, frames, side, side, 3]``: a picture that drifts and flickers a little."""
+    """uint8 ``[count, frames, side, side, 3]``: a still image with noise that flickers."""
     generator = torch.Generator().manual_seed(seed)
     still = torch.randint(0, 200, (count, 1, side, side, 3), generator=generator)
     noise = torch.randint(0, 55, (count, frames, side, side, 3), generator=generator)
@@ -103,15 +103,15 @@ def openai_weights(model):
         out[f"visual.ln_pre.{kind}"] = state[f"vision_model.pre_layrnorm.{kind}"]
         out[f"visual.ln_post.{kind}"] = state[f"vision_model.post_layernorm.{kind}"]
         out[f"ln_final.{kind}"] = state[f"text_model.final_layer_norm.{kind}"]
-        for theirs, ours, depth in (("visual.transformer", "vision_model", BLOCKS), ("transformer", "text_model", 2)):
+        for openai, ours, depth in (("visual.transformer", "vision_model", BLOCKS), ("transformer", "text_model", 2)):
             for i in range(depth):
-                here, there = f"{ours}.encoder.layers.{i}", f"{theirs}.resblocks.{i}"
-                out[f"{there}.attn.in_proj_{kind}"] = torch.cat(
-                    [state[f"{here}.self_attn.{letter}_proj.{kind}"] for letter in "qkv"]
+                source, target = f"{ours}.encoder.layers.{i}", f"{openai}.resblocks.{i}"
+                out[f"{target}.attn.in_proj_{kind}"] = torch.cat(
+                    [state[f"{source}.self_attn.{letter}_proj.{kind}"] for letter in "qkv"]
                 )
-                out[f"{there}.attn.out_proj.{kind}"] = state[f"{here}.self_attn.out_proj.{kind}"]
-                out[f"{there}.ln_1.{kind}"] = state[f"{here}.layer_norm1.{kind}"]
-                out[f"{there}.ln_2.{kind}"] = state[f"{here}.layer_norm2.{kind}"]
-                out[f"{there}.mlp.c_fc.{kind}"] = state[f"{here}.mlp.fc1.{kind}"]
-                out[f"{there}.mlp.c_proj.{kind}"] = state[f"{here}.mlp.fc2.{kind}"]
+                out[f"{target}.attn.out_proj.{kind}"] = state[f"{source}.self_attn.out_proj.{kind}"]
+                out[f"{target}.ln_1.{kind}"] = state[f"{source}.layer_norm1.{kind}"]
+                out[f"{target}.ln_2.{kind}"] = state[f"{source}.layer_norm2.{kind}"]
+                out[f"{target}.mlp.c_fc.{kind}"] = state[f"{source}.mlp.fc1.{kind}"]
+                out[f"{target}.mlp.c_proj.{kind}"] = state[f"{source}.mlp.fc2.{kind}"]
     return {name: value.detach().clone() for name, value in out.items()}

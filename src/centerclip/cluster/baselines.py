@@ -95,7 +95,7 @@ def _shift(tokens: Tensor, frames: int) -> Tensor:
 def random_tokens(
     tokens: Tensor, k: int, *, training: bool = False, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Choose ``k`` tokens without looking at them.
+    """Choose ``k`` tokens at random.
 
     Args:
         tokens: ``[B, N, D]``; only the shape matters.

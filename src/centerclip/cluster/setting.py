@@ -207,11 +207,11 @@ def _value(name: str, kind: tuple[str, ...] | type, value: str, text: str) -> An
 
 def _stages(tail: str, text: str) -> tuple[Stage, ...]:
     stages = []
-    for word in re.sub(r"\s*([-,_])\s*", r"\1", tail).split():
-        match = re.fullmatch(r"[bB]_?(\d+)-(\d+),(\d+)", word)
+    for stage in re.sub(r"\s*([-,_])\s*", r"\1", tail).split():
+        match = re.fullmatch(r"[bB]_?(\d+)-(\d+),(\d+)", stage)
         if not match:
             raise SettingError(
-                f'"{text}": cannot read "{word}"; a stage is B<block>-<segments>,<centres per segment>, such as B6-4,49'
+                f'"{text}": cannot read "{stage}"; a stage is B<block>-<segments>,<centres per segment> (B6-4,49)'
             )
         stages.append(Stage(*(int(number) for number in match.groups())))
     return tuple(stages)

@@ -1,4 +1,4 @@
-"""CenterCLIP, the object people hold: videos and sentences in, vectors of one space out."""
+"""The CenterCLIP model: videos and sentences in, vectors of one embedding space out."""
 
 import hashlib
 import json
@@ -101,7 +101,7 @@ class CenterCLIP(nn.Module):
             backbone,
             clustering=clustering if clustering is not None else saved.get("clustering", "none"),
             frames=frames or saved.get("frames", 12),
-            max_tokens=max_tokens or saved.get("max_tokens", saved.get("words")),
+            max_tokens=max_tokens or saved.get("max_tokens", saved.get("words")),  # "words" in older folders
             similarity_rule=similarity_rule or saved.get("similarity", "mean"),
         )
         if device is None:
@@ -363,7 +363,7 @@ class CenterCLIP(nn.Module):
 
     @contextmanager
     def inference(self) -> Iterator[None]:
-        """Evaluation mode, no gradients, and half precision on a GPU, for the length of a block."""
+        """Evaluation mode, no gradients, and half precision on a GPU, inside a ``with`` block."""
         was_training, kind = self.training, self.device.type
         half = torch.bfloat16 if kind == "cuda" and torch.cuda.is_bf16_supported() else torch.float16
         self.eval()
