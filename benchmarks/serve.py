@@ -1,11 +1,11 @@
-"""Text search over HTTP: how fast at 1, 8 and 64 clients, and what it takes.
+"""Text search over HTTP: speed, errors and memory with 1, 8 and 64 clients.
 
     python benchmarks/serve.py                    # 100,000 segments, 10 seconds for each number of clients
     python benchmarks/serve.py --segments 20000 --seconds 3
 
-The server runs in a process of its own, over an index of random vectors as wide as CLIP ViT-B/32's, and a text tower of
-its size with random weights; everything goes over the loopback. Each request is another sentence, so that each has to
-be encoded. At the end the server is told to stop while requests run, and has to answer them.
+The server runs in a process of its own, over an index of random vectors as wide as CLIP ViT-B/32's and with a text
+tower of its size with random weights; everything goes over the loopback. Every request has a new sentence, so that each
+has to be encoded. At the end the server is stopped while requests run, and has to answer them.
 """
 
 import argparse
@@ -34,35 +34,14 @@ from centerclip.search.query import settings_of, text_encoder_files
 from centerclip.search.store import File, Segments, Video
 
 CLIENTS = (1, 8, 64)
-SEGMENTS_A_VIDEO = 20
-WORDS = [
-    "a",
-    "dog",
-    "cat",
-    "man",
-    "woman",
-    "child",
-    "red",
-    "blue",
-    "old",
-    "runs",
-    "jumps",
-    "sits",
-    "sings",
-    "cooks",
-    "rides",
-    "near",
-    "over",
-    "under",
-    "house",
-    "river",
-    "car",
-]
+SEGMENTS_PER_VIDEO = 20
+WORDS = ["a", "dog", "cat", "man", "woman", "child", "red", "blue", "old", "runs", "jumps", "sits", "sings"]
+WORDS += ["cooks", "rides", "near", "over", "under", "house", "river", "car"]
 err = Console(stderr=True)
 
 
 def make_model(folder: Path) -> CenterCLIP:
-    """A CLIP of the usual text size; the vision tower is small, nothing is shown to it here."""
+    """A CLIP of the usual text size; the vision tower is small, since it is not used."""
     from transformers import CLIPConfig, CLIPModel, CLIPTokenizer
 
     from centerclip.model.backbone import Backbone
@@ -98,13 +77,13 @@ def make_index(folder: Path, model: CenterCLIP, model_folder: Path, segments: in
     settings = replace(settings_of(model, model_folder, 1.0), files=text_encoder_files(model), roots=[str(folder)])
     write_settings(folder, settings)
     store, random = LanceStore(folder, settings.width), np.random.default_rng(0)
-    count = segments // SEGMENTS_A_VIDEO
+    count = segments // SEGMENTS_PER_VIDEO
     for first in range(0, count, 500):
         rows = []
         for number in range(first, min(first + 500, count)):
-            vectors = random.standard_normal((SEGMENTS_A_VIDEO, settings.width)).astype(np.float32)
+            vectors = random.standard_normal((SEGMENTS_PER_VIDEO, settings.width)).astype(np.float32)
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-            edges = np.arange(SEGMENTS_A_VIDEO + 1, dtype=np.float32) * 3
+            edges = np.arange(SEGMENTS_PER_VIDEO + 1, dtype=np.float32) * 3
             name = f"{number:032x}"
             rows.append((Video(name, float(edges[-1]), 640, 360, 0.0), Segments(edges[:-1], edges[1:], vectors)))
         store.add(rows, [File(str(folder / f"{video.id}.mp4"), 1, 1, video.id) for video, _ in rows])
@@ -131,26 +110,26 @@ def start(index: Path, cache: Path) -> tuple[subprocess.Popen[str], str]:
 
 
 async def load(address: str, clients: int, seconds: float, numbers: "itertools.count[int]") -> tuple[list[float], int]:
-    """Times of all requests in seconds, and how many went wrong; each client asks again when it has its answer."""
+    """Times of all requests in seconds, and how many failed; each client sends the next request after a response."""
     times: list[float] = []
-    wrong = 0
+    errors = 0
     end = time.perf_counter() + seconds
     limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
 
     async with httpx.AsyncClient(base_url=address, limits=limits, timeout=60) as client:
 
         async def one() -> None:
-            nonlocal wrong
+            nonlocal errors
             while time.perf_counter() < end:
                 number = next(numbers)
-                words = " ".join(WORDS[number * step % len(WORDS)] for step in (1, 3, 5, 7)) + f" {number}"
+                sentence = " ".join(WORDS[number * step % len(WORDS)] for step in (1, 3, 5, 7)) + f" {number}"
                 began = time.perf_counter()
-                answer = await client.get("/api/v1/search", params={"q": words, "top": 24})
+                answer = await client.get("/api/v1/search", params={"q": sentence, "top": 24})
                 times.append(time.perf_counter() - began)
-                wrong += answer.status_code != 200 or len(answer.json()["hits"]) != 24
+                errors += answer.status_code != 200 or len(answer.json()["hits"]) != 24
 
         await asyncio.gather(*(one() for _ in range(clients)))
-    return times, wrong
+    return times, errors
 
 
 def batches(address: str) -> tuple[float, float]:
@@ -159,11 +138,11 @@ def batches(address: str) -> tuple[float, float]:
 
 
 async def stop_while_busy(address: str, process: "subprocess.Popen[str]") -> tuple[int, int]:
-    """Ask 16 times, tell the server to stop, and count the answers."""
+    """Send 16 requests, stop the server, and count the responses."""
     async with httpx.AsyncClient(base_url=address, timeout=60) as client:
         asked = [asyncio.create_task(client.get("/api/v1/search", params={"q": f"stop {n}"})) for n in range(16)]
         status = 0
-        while not status:  # until the first has an answer, the others are on their way
+        while not status:  # when the first is answered, the others have been sent
             status = sum(task.done() for task in asked)
             await asyncio.sleep(0.001)
         process.send_signal(signal.SIGINT)
@@ -177,13 +156,13 @@ def main() -> None:
     options.add_argument("--segments", type=int, default=100_000)
     options.add_argument("--seconds", type=float, default=10.0, help="for each number of clients")
     options.add_argument("--json", action="store_true", help="print one JSON object")
-    given = options.parse_args()
+    args = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         with err.status("making a model and an index of random vectors"):
             model = make_model(base / "model")
             (base / "index").mkdir()
-            make_index(base / "index", model, base / "model", given.segments)
+            make_index(base / "index", model, base / "model", args.segments)
             del model
         with err.status("starting the server"):
             process, address = start(base / "index", base / "cache")
@@ -193,7 +172,7 @@ def main() -> None:
             with err.status(f"{clients} clients"):
                 before, (sentences, many) = memory.memory_info().rss, batches(address)
                 began = time.perf_counter()
-                times, wrong = asyncio.run(load(address, clients, given.seconds, numbers))
+                times, errors = asyncio.run(load(address, clients, args.seconds, numbers))
                 taken = time.perf_counter() - began
                 (sentences_after, many_after), after = batches(address), memory.memory_info().rss
             p50, p95 = (1000 * float(np.percentile(times, share)) for share in (50, 95))
@@ -203,7 +182,7 @@ def main() -> None:
                     "requests_a_second": len(times) / taken,
                     "p50_ms": p50,
                     "p95_ms": p95,
-                    "errors": wrong,
+                    "errors": errors,
                     "sentences_a_batch": (sentences_after - sentences) / max(1.0, many_after - many),
                     "memory_mb": after / 1e6,
                     "grown_mb": (after - before) / 1e6,
@@ -211,10 +190,10 @@ def main() -> None:
             )
         answered, asked = asyncio.run(stop_while_busy(address, process))
         code = process.wait(60)
-    if given.json:
-        print(json.dumps({"segments": given.segments, "rows": rows, "stop": {"answered": answered, "asked": asked}}))
+    if args.json:
+        print(json.dumps({"segments": args.segments, "rows": rows, "stop": {"answered": answered, "asked": asked}}))
         return
-    table = Table(title=f"Text search over {given.segments:,} segments, {os.cpu_count()} cores")
+    table = Table(title=f"Text search over {args.segments:,} segments, {os.cpu_count()} cores")
     for name in ("clients", "requests/s", "p50 ms", "p95 ms", "errors", "batch", "MB", "grown MB"):
         table.add_column(name, justify="right")
     for row in rows:
@@ -224,7 +203,7 @@ def main() -> None:
             f"{cells[1]}", f"{row['sentences_a_batch']:.1f}", f"{row['memory_mb']:.0f}", f"{row['grown_mb']:+.0f}",
         )  # fmt: skip
     Console().print(table)
-    print(f"Told to stop with {asked} requests under way: {answered} answered, exit code {code}.")
+    print(f"Stopped with {asked} requests running: {answered} answered, exit code {code}.")
 
 
 if __name__ == "__main__":

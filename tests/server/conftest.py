@@ -14,7 +14,7 @@ from tests.server.site import Site, make_index, site
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("web")
+    return tmp_path_factory.mktemp("server")
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from centerclip.server.run import bind, make_server
 from tests.search.collection import clip, picture, save_model, scenes
 from tests.video.clips import make_clip
 
-SCENES = [11, 55, 11]  # pictures that "three scenes" shows, each for SCENE seconds
+SCENES = [11, 55, 11]  # images that "three scenes" shows, each for SCENE seconds
 SCENE = 12.0
 PADDING = 8_000_000
 
@@ -35,7 +35,7 @@ class Site:
 
 
 def make_collection(folder: Path) -> Path:
-    """Clips that differ, one in a codec that no browser plays, one twice, one that is no video."""
+    """Clips that differ, one in a codec that browsers do not play, one twice, and a file that is not a video."""
     pad(scenes(folder / "trips" / "three scenes.mp4", SCENES, SCENE), PADDING)
     for number in range(1, 6):
         clip(folder / "trips" / "sea" / f"clip {number}.mp4", number)
@@ -47,7 +47,7 @@ def make_collection(folder: Path) -> Path:
 
 
 def pad(path: Path, count: int) -> Path:
-    """Put bytes that mean nothing before a film's table of contents: a player has to jump over them."""
+    """Put padding before the index of an MP4 file: a player has to seek over it."""
     content = path.read_bytes()
     place = content.rindex(b"moov") - 4
     filling = (count + 8).to_bytes(4, "big") + b"free" + bytes(count)

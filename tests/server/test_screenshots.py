@@ -1,4 +1,4 @@
-"""Pictures of the page. CENTERCLIP_SCREENSHOTS=docs makes those of the documentation, with the bundled clips."""
+"""Screenshots of the page. CENTERCLIP_SCREENSHOTS=docs makes those of the documentation, with the bundled clips."""
 
 import os
 import re
@@ -21,7 +21,7 @@ LOADED += ".every(image => image.complete && image.naturalWidth > 0)"
 
 @contextmanager
 def shown(running: Site, tmp_path: Path, wanted: str | None) -> Iterator[tuple[str, str, Path]]:
-    """Where the server is, what to search for, and where the pictures go."""
+    """The server's address, what to search for, and the folder for the screenshots."""
     if wanted is None:
         yield running.address, "a red boat", tmp_path
         return
@@ -31,17 +31,17 @@ def shown(running: Site, tmp_path: Path, wanted: str | None) -> Iterator[tuple[s
         yield address, "a kite in a city", Path(wanted)
 
 
-def picture(page: Page, path: Path) -> None:
+def screenshot(page: Page, path: Path) -> None:
     until(page, LOADED)
     page.mouse.move(2, 2)
     page.wait_for_timeout(300)
     page.screenshot(path=path)
     with Image.open(path) as taken:
-        small = taken.convert("RGB").quantize(256)  # a quarter of the bytes, and nobody sees it
+        small = taken.convert("RGB").quantize(256)  # a quarter of the bytes, without a visible difference
         colours = taken.convert("RGB").resize((160, 120)).getcolors(160 * 120)
     small.save(path, optimize=True)
     assert colours
-    assert len(colours) > 100, "there is something on it"
+    assert len(colours) > 100, "the page is not empty"
 
 
 def play_second(page: Page) -> None:
@@ -58,18 +58,18 @@ def test_screenshots(browser: Browser, running: Site, tmp_path: Path):
             page.fill("#q", query)
             page.wait_for_url(re.compile("q="))
             page.wait_for_selector("#hits .card .score")
-            picture(page, folder / "web-search.png")
+            screenshot(page, folder / "web-search.png")
             play_second(page)
             page.set_viewport_size({"width": 1200, "height": 1030})
             page.evaluate("scrollTo(0, 0)")
-            picture(page, folder / "web.png")
+            screenshot(page, folder / "web.png")
         phone = {"color_scheme": "dark", "has_touch": True, "is_mobile": True, "device_scale_factor": 2}
         with opened(browser, f"{address}/?q={query}", **phone) as page:
             page.set_viewport_size({"width": 390, "height": 844})
             page.wait_for_selector("#hits .card .score")
             play_second(page)
             page.evaluate("scrollTo(0, 0)")
-            picture(page, folder / "web-phone.png")
+            screenshot(page, folder / "web-phone.png")
         with opened(browser, address, color_scheme="dark") as page:
             page.wait_for_selector("#hits .card")
-            picture(page, folder / "web-dark.png")
+            screenshot(page, folder / "web-dark.png")

@@ -22,13 +22,13 @@ from tests.server.site import SCENE, SCENES, Site, save_picture
 
 
 def problem(answer: httpx.Response) -> str:
-    """The kind of a problem, after a look at its form."""
+    """The kind of a well-formed problem."""
     assert answer.headers["content-type"] == "application/problem+json"
-    told = answer.json()
-    assert told["status"] == answer.status_code
-    assert told["title"]
-    assert told["detail"]
-    return told["type"].removeprefix("urn:centerclip:problem:")
+    content = answer.json()
+    assert content["status"] == answer.status_code
+    assert content["title"]
+    assert content["detail"]
+    return content["type"].removeprefix("urn:centerclip:problem:")
 
 
 def upload(client: httpx.Client, content: bytes, name: str = "x.png", **form: str) -> httpx.Response:
@@ -58,7 +58,7 @@ def test_no_answer_shows_a_path_of_this_machine(client: httpx.Client, running: S
 
 
 def test_filters(client: httpx.Client, ids: dict[str, str]):
-    def found(**params: object) -> set[str]:
+    def titles(**params: object) -> set[str]:
         hits = client.get("/api/search", params={"q": "a", "all": True, **params}).json()["hits"]
         return {hit["title"] for hit in hits}
 
@@ -66,11 +66,11 @@ def test_filters(client: httpx.Client, ids: dict[str, str]):
     assert {name: folder["videos"] for name, folder in folders.items()} == {
         "Videos": 8, "Videos/old": 2, "Videos/trips": 6, "Videos/trips/sea": 5,
     }  # fmt: skip
-    assert found(folder=folders["Videos/trips/sea"]["id"]) == {f"clip {n}" for n in range(1, 6)}
-    assert found(name="three*") == {"three scenes"}
-    assert found(min_duration=35) == {"three scenes", "old"}
-    assert found(max_duration=3, name="clip 2") == {"clip 2"}
-    assert found(before="2001") == set()
+    assert titles(folder=folders["Videos/trips/sea"]["id"]) == {f"clip {n}" for n in range(1, 6)}
+    assert titles(name="three*") == {"three scenes"}
+    assert titles(min_duration=35) == {"three scenes", "old"}
+    assert titles(max_duration=3, name="clip 2") == {"clip 2"}
+    assert titles(before="2001") == set()
     assert problem(client.get("/api/search?q=a&folder=0000000000000000")) == "unknown-folder"
 
 
@@ -96,11 +96,11 @@ def test_moments_rank_parts_of_a_video(client: httpx.Client, tmp_path: Path):
         ("query=" + "0" * 24, "unknown-query"),
     ],
 )
-def test_what_is_wrong_is_said(client: httpx.Client, query: str, kind: str):
+def test_bad_queries_are_reported(client: httpx.Client, query: str, kind: str):
     assert problem(client.get(f"/api/search?{query}")) == kind
 
 
-def test_a_picture_finds_its_scene(client: httpx.Client, tmp_path: Path):
+def test_an_image_finds_its_scene(client: httpx.Client, tmp_path: Path):
     content = save_picture(tmp_path / "second scene.png", SCENES[1]).read_bytes()
     answer = upload(client, content).json()
     best = answer["hits"][0]
@@ -168,7 +168,7 @@ def test_more_like_this_leaves_out_the_video_itself(client: httpx.Client, ids: d
 
 
 def png(width: int, height: int) -> bytes:
-    """The head of a picture that says it is large."""
+    """The header of an image of this size, with too few pixels."""
 
     def chunk(name: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
@@ -213,7 +213,7 @@ def test_a_clip_that_is_too_long_is_refused(client: httpx.Client, tmp_path: Path
     assert "60 seconds" in answer.json()["detail"]
 
 
-def test_forms_that_are_no_upload(client: httpx.Client):
+def test_forms_that_are_not_an_upload(client: httpx.Client):
     assert problem(client.post("/api/search", data={"q": "words"})) == "bad-query"
     assert (
         problem(client.post("/api/search", content=b"{}", headers={"content-type": "application/json"})) == "bad-query"
@@ -254,8 +254,8 @@ def test_sentences_of_many_clients_are_encoded_together(running: Site):
     assert max(sizes) == 20
     assert sum(batches) == 19, "batches that were encoded are counted"
     with running.client() as client, ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda n: client.get(f"/api/search?q=number+{n}").status_code, range(24)))
-    assert found == [200] * 24
+        statuses = list(pool.map(lambda n: client.get(f"/api/search?q=number+{n}").status_code, range(24)))
+    assert statuses == [200] * 24
 
 
 def test_metrics_for_prometheus(client: httpx.Client):

@@ -1,4 +1,4 @@
-"""Strangers, other sites' pages, slow clients and strange paths get nothing, and nobody else waits for them."""
+"""Strangers, other sites' pages, slow clients and malformed paths get nothing, and nobody else waits for them."""
 
 import http.client
 import socket
@@ -42,7 +42,7 @@ TOKEN = "correct horse battery"
 def test_paths_do_not_escape(running: Site, path: str):
     parts = urlsplit(running.address)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=20)
-    connection.request("GET", path)  # as it is: other clients tidy a path up first
+    connection.request("GET", path)  # as it is: other clients normalise it first
     answer = connection.getresponse()
     body = answer.read()
     connection.close()
@@ -230,12 +230,12 @@ def test_connections_and_requests_have_a_limit(base: Path, index: VideoIndex, mo
         for connection in held:
             connection.close()
         gate, entered = threading.Event(), threading.Semaphore(0)
-        found = made.index.similar
+        similar = made.index.similar
 
         def wait(*given: object, **named: object) -> object:
             entered.release()
             gate.wait(60)
-            return found(*given, **named)  # type: ignore[arg-type]
+            return similar(*given, **named)  # type: ignore[arg-type]
 
         monkeypatch.setattr(made.index, "similar", wait)
         threads = [threading.Thread(target=lambda: made.client().get(f"/api/videos/{'0' * 32}/similar")) for _ in "12"]

@@ -22,11 +22,11 @@ from centerclip.server.run import bind
 SLOW = """
 import sys, time
 from centerclip.search import VideoIndex
-found = VideoIndex.similar
+similar = VideoIndex.similar
 def slow(*given, **named):
     print("searching", flush=True)
     time.sleep(1.5)
-    return found(*given, **named)
+    return similar(*given, **named)
 VideoIndex.similar = slow
 from centerclip.cli import main
 main()

@@ -8,27 +8,27 @@ export class Problem extends Error {
 }
 
 let onReach = () => {};
-/** Call `listener(true or false)` whenever the server was reached, or was not. */
+/** Call `listener(true or false)` whenever the server was reached or not. */
 export function watchReach(listener) { onReach = listener; }
 
-/** Ask the API. `params` become the query, without those that are empty. */
+/** Call the API. `params` become the query string, without empty ones. */
 export async function api(path, { params = {}, method = "GET", json, form, signal } = {}) {
   const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== "" && value != null && value !== false));
   const address = `/api/v1${path}${query.size ? `?${query}` : ""}`;
   const headers = json ? { "content-type": "application/json" } : {};
-  let answer;
+  let response;
   try {
-    answer = await fetch(address, { method, signal, headers, body: json ? JSON.stringify(json) : form });
+    response = await fetch(address, { method, signal, headers, body: json ? JSON.stringify(json) : form });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     onReach(false);
-    throw new Problem(0, "offline", "The server does not answer", "Start it again with: centerclip serve");
+    throw new Problem(0, "offline", "The server does not respond", "Start it again with: centerclip serve");
   }
   onReach(true);
-  if (answer.ok) return answer.status === 204 ? null : answer.json();
-  const told = await answer.json().catch(() => ({}));
-  const kind = String(told.type || "").split(":").pop() || "failed";
-  throw new Problem(answer.status, kind, told.title || "Something went wrong", told.detail);
+  if (response.ok) return response.status === 204 ? null : response.json();
+  const problem = await response.json().catch(() => ({}));
+  const kind = String(problem.type || "").split(":").pop() || "failed";
+  throw new Problem(response.status, kind, problem.title || "Something went wrong", problem.detail);
 }
 
 /** A time as 1:02:03 or 2:03. */
@@ -38,7 +38,7 @@ export function clock(seconds) {
   return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${rest}` : `${minutes}:${rest}`;
 }
 
-/** Where a frame of a video is. */
+/** The address of a frame of a video. */
 export function frame(id, time, width = 320) {
   return `/api/v1/videos/${id}/frames/${Math.max(0, time).toFixed(1)}.jpg?width=${width}`;
 }

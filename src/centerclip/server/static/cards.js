@@ -1,8 +1,8 @@
-// Hits as cards: a thumbnail, when, how well, where in the video; hovering shows the moment.
+// Hits as cards: thumbnail, time, score, and place in the video; hovering plays the moment.
 
 import { clock, frame } from "./api.js";
 
-const HOVER = 220; // milliseconds before a preview starts: a pointer that passes by starts nothing
+const HOVER_MS = 220; // before a preview starts: moving the pointer across starts nothing
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 /** The card of a hit, or of a video (which has no score). `onOpen(hit, card)`, `onAlike(hit)`. */
@@ -15,10 +15,10 @@ export function card(hit, onOpen, onAlike) {
   item.dataset.start = start;
   item.querySelector(".time").textContent = isHit ? `${clock(start)} – ${clock(end)}` : clock(hit.duration);
   const score = item.querySelector(".score");
-  if (isHit) { score.textContent = hit.score.toFixed(2); score.title = "How well it matches; comparable within one search"; }
+  if (isHit) { score.textContent = hit.score.toFixed(2); score.title = "Similarity to the query; comparable within one search"; }
   else score.remove();
   item.querySelector(".title").textContent = hit.title;
-  item.querySelector(".place").textContent = isHit && hit.duplicates?.length ? `${hit.place} · and ${hit.duplicates.length} that show the same` : hit.place;
+  item.querySelector(".place").textContent = isHit && hit.duplicates?.length ? `${hit.place} · ${hit.duplicates.length} near-${hit.duplicates.length === 1 ? "duplicate" : "duplicates"}` : hit.place;
   const where = item.querySelector(".where");
   for (const moment of isHit ? hit.moments : []) {
     const mark = document.createElement("i");
@@ -31,7 +31,7 @@ export function card(hit, onOpen, onAlike) {
   image.addEventListener("load", () => image.classList.remove("loading"));
   image.addEventListener("error", () => explain(picture, image));
   image.src = frame(hit.video_id, isHit ? (start + end) / 2 : hit.duration / 2);
-  back.src = image.src; // the same picture, blurred, fills the sides of one that is not as wide
+  back.src = image.src; // the same image, blurred, fills the sides of a narrow one
   const open = item.querySelector(".open");
   open.setAttribute("aria-label", isHit
     ? `Play ${hit.title}, from ${clock(start)} to ${clock(end)}, match ${hit.score.toFixed(2)}`
@@ -47,7 +47,7 @@ export function card(hit, onOpen, onAlike) {
 async function explain(picture, image) {
   const lost = document.createElement("span");
   lost.className = "lost";
-  lost.textContent = "no picture";
+  lost.textContent = "no preview";
   const answer = await fetch(image.src).catch(() => null);
   if (answer && !answer.ok) lost.textContent = (await answer.json().catch(() => ({}))).title || lost.textContent;
   if (answer?.ok) { image.src = `${image.src}&again=1`; return; } // the server was busy
@@ -55,7 +55,7 @@ async function explain(picture, image) {
   picture.prepend(lost);
 }
 
-/** Play the moment, without sound, while the pointer is over a card; where it cannot be played, a few frames. */
+/** Play the moment, muted, while the pointer is over a card; if it cannot be played, show a few frames. */
 function preview(target, picture, hit, start, end) {
   let timer, video, slides;
   const stop = () => {
@@ -79,7 +79,7 @@ function preview(target, picture, hit, start, end) {
   target.addEventListener("pointerenter", (event) => {
     if (event.pointerType === "touch" || still.matches) return;
     stop();
-    timer = setTimeout(show, HOVER);
+    timer = setTimeout(show, HOVER_MS);
   });
   target.addEventListener("pointerleave", stop);
   target.addEventListener("click", stop);

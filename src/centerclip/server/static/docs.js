@@ -1,4 +1,4 @@
-// The API, described from its own OpenAPI document.
+// The API's documentation, from its OpenAPI document.
 
 const element = (name, text = "", kind = "") => Object.assign(document.createElement(name), { textContent: text, className: kind });
 
@@ -21,7 +21,7 @@ function route(method, path, facts, schemas) {
   if (facts.parameters?.length) {
     const list = document.createElement("dl");
     for (const parameter of facts.parameters) {
-      list.append(element("dt", parameter.name), element("dd", [parameter.description, parameter.required && "needed", parameter.schema.default != null && `by default ${parameter.schema.default}`].filter(Boolean).join("; ")));
+      list.append(element("dt", parameter.name), element("dd", [parameter.description, parameter.required && "required", parameter.schema.default != null && `default: ${parameter.schema.default}`].filter(Boolean).join("; ")));
     }
     box.append(list);
   }
@@ -29,7 +29,7 @@ function route(method, path, facts, schemas) {
   if (body) box.append(element("p", `Send ${kind}:`), element("pre", JSON.stringify(example(body.schema, schemas), null, 2)));
   const good = Object.entries(facts.responses).find(([status]) => status < 300);
   const answer = good?.[1].content?.["application/json"];
-  if (answer) box.append(element("p", `Answers ${good[0]}:`), element("pre", JSON.stringify(example(answer.schema, schemas), null, 2)));
+  if (answer) box.append(element("p", `Response ${good[0]}:`), element("pre", JSON.stringify(example(answer.schema, schemas), null, 2)));
   return box;
 }
 
@@ -41,5 +41,5 @@ if (answer?.ok) {
   for (const [path, methods] of Object.entries(document_.paths)) {
     for (const [method, facts] of Object.entries(methods)) routes.append(route(method, path, facts, document_.components.schemas));
   }
-} else routes.textContent = answer ? "Open the search page first and give the token." : "The server does not answer. Start it again with: centerclip serve";
+} else routes.textContent = answer ? "Open the search page first and enter the token." : "The server does not respond. Start it again with: centerclip serve";
 routes.setAttribute("aria-busy", "false");

@@ -1,21 +1,21 @@
-// The page: what is asked for lives in the address, so that it can be shared and the back button works.
+// The page. The search is kept in the address, so that it can be shared and the back button works.
 
 import { api, clock, frame, watchReach } from "./api.js";
 import { card } from "./cards.js";
 import { Player } from "./player.js";
 
-const PAUSE = 280; // milliseconds without a letter before a search
-const TOP = 24, MOST = 200;
+const TYPING_PAUSE_MS = 280; // without a key press, before a search starts
+const TOP = 24, MAX_TOP = 200; // hits at first, and after Show more
 const $ = (id) => document.getElementById(id);
 const FILTERS = ["folder", "name", "length", "after", "before", "moments", "all"];
 const empty = { q: "", query: "", like: "", at: "", folder: "", name: "", length: "", after: "", before: "", moments: "", all: "", v: "", t: "" };
 
 let state = { ...empty };
-let sample = null; // the file that was dropped: sent again when words are added
+let sample = null; // the uploaded file: sent again when words are added
 let shown = []; // the hits on the page
 let top_ = TOP;
 let status = null;
-let running; // what stops the search that is under way
+let running; // aborts the search that is running
 let typing;
 
 const player = new Player({
@@ -36,7 +36,7 @@ function read() {
   return Object.fromEntries(Object.keys(empty).map((name) => [name, query.get(name) ?? ""]));
 }
 
-/** Change what is asked for. */
+/** Change the search. */
 function go(change, { push = true, search = true } = {}) {
   state = { ...state, ...change };
   const target = address(state);
@@ -65,10 +65,10 @@ function fill() {
   $("filter-count").hidden = !active;
   $("filter-count").textContent = active;
   $("sample").hidden = !(state.query || state.like || sample);
-  $("q").placeholder = $("sample").hidden ? "Say what is to be seen" : "and words, if you like";
-  if (state.like) { $("sample-name").textContent = "like this moment"; $("sample-picture").src = frame(state.like, Number(state.at || 0), 160); }
-  else if (sample) { $("sample-name").textContent = sample.name || "picture"; $("sample-picture").src = sample.picture; }
-  else if (state.query) { $("sample-name").textContent = "picture or clip"; $("sample-picture").removeAttribute("src"); }
+  $("q").placeholder = $("sample").hidden ? "Describe what the video shows" : "add words (optional)";
+  if (state.like) { $("sample-name").textContent = "similar to this moment"; $("sample-picture").src = frame(state.like, Number(state.at || 0), 160); }
+  else if (sample) { $("sample-name").textContent = sample.name || "image"; $("sample-picture").src = sample.picture; }
+  else if (state.query) { $("sample-name").textContent = "image or clip"; $("sample-picture").removeAttribute("src"); }
 }
 
 // ---- searching ----------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ function narrowing() {
 
 const isSearch = () => Boolean(state.q || state.query || state.like || sample);
 
-/** Search for what the state says, or list the newest videos. */
+/** Run the search of the state, or list the newest videos. */
 async function find() {
   running?.abort();
   running = new AbortController();
@@ -102,7 +102,7 @@ async function ask(signal) {
     const form = new FormData();
     form.set("file", sample.file);
     if (state.q) form.set("q", state.q);
-    note("Looking at it …");
+    note("Uploading …");
     const answer = await api("/search", { method: "POST", form, params: narrowing(), signal });
     if (!signal.aborted) go({ query: answer.query }, { search: false });
     return answer;
@@ -118,19 +118,19 @@ function show(answer) {
   player.close(false);
   shown = answer.hits;
   $("hits").replaceChildren(...shown.map((hit) => card(hit, play, alike)));
-  $("more").hidden = shown.length < top_ || top_ >= MOST;
+  $("more").hidden = shown.length < top_ || top_ >= MAX_TOP;
   $("heading").textContent = answer.list ? "Videos" : "Hits";
   if (answer.list) describeList(answer);
-  else if (!shown.length) note("Nothing found.", "No video passes the filters.", "empty");
-  else if (!answer.convincing) note("Nothing convincing found.", "These come nearest, but a sentence about something else would do as well.", "weak");
-  else note(state.like ? "Looks like it, best first." : "", `${shown.length}${$("more").hidden ? "" : " best"} ${state.moments ? "moments" : "videos"} in ${(1000 * answer.seconds).toFixed(0)} ms`);
+  else if (!shown.length) note("Nothing found.", "No video matches the filters.", "empty");
+  else if (!answer.convincing) note("No convincing match.", "These are the closest, but unrelated searches score as well here.", "weak");
+  else note(state.like ? "Similar videos, best first." : "", `${shown.length}${$("more").hidden ? "" : " best"} ${state.moments ? "moments" : "videos"} in ${(1000 * answer.seconds).toFixed(0)} ms`);
   reopen();
 }
 
 function describeList(answer) {
-  if (answer.total) return note("Newest", ` of ${answer.total.toLocaleString("en")} videos. Type what is to be seen, or drop a picture.`);
-  if (state.name || state.folder) return note("Nothing found.", "No video passes the filters.", "empty");
-  if (status?.indexing.running) return note("Indexing has begun.", "Videos appear here as they are ready.", "empty");
+  if (answer.total) return note("Newest", ` of ${answer.total.toLocaleString("en")} videos. Describe what you are looking for, or drop an image.`);
+  if (state.name || state.folder) return note("Nothing found.", "No video matches the filters.", "empty");
+  if (status?.indexing.running) return note("Indexing has started.", "Videos appear here as they are indexed.", "empty");
   const how = status?.can_add_folders ? "Add a folder with the button below, or in a terminal: " : "In a terminal: ";
   return note("There are no videos yet.", how, "empty", "centerclip index ~/Videos");
 }
@@ -146,7 +146,7 @@ function complain(problem) {
   if (problem.kind === "token-needed") { askToken(); return; }
   if (problem.kind === "no-index") { shown = []; $("hits").replaceChildren(); describeList({ total: 0 }); return; }
   if (problem.kind === "unknown-query") { sample = null; go({ query: "" }, { push: false, search: false }); fill(); }
-  if (problem.kind === "offline") return; // the bar says it, and what was found stays
+  if (problem.kind === "offline") return; // the bar says it, and the hits stay
   if (problem.status === 413 || problem.status === 415 || problem.status === 422) { sample = null; fill(); }
   shown = [];
   $("hits").replaceChildren();
@@ -162,7 +162,7 @@ function play(hit, item, { at = hit.start ?? 0, focus = true } = {}) {
   player.open(hit, item, { at, query, focus });
 }
 
-/** Open the video that the address names: among the hits, or by itself above them. */
+/** Open the video named in the address: among the hits, or above them. */
 async function reopen() {
   if (!state.v) return;
   const at = Number(state.t || 0);
@@ -187,11 +187,11 @@ function alike(hit, seconds = hit.start) {
   scrollTo({ top: 0 });
 }
 
-// ---- the box, the filters, pictures -------------------------------------------------------------------------------
+// ---- search box, filters, uploads ---------------------------------------------------------------------------------
 
 $("q").addEventListener("input", () => {
   clearTimeout(typing);
-  typing = setTimeout(() => say({ push: false }), PAUSE);
+  typing = setTimeout(() => say({ push: false }), TYPING_PAUSE_MS);
 });
 $("search").addEventListener("submit", (event) => { event.preventDefault(); say({ push: true }); });
 
@@ -200,7 +200,7 @@ function say({ push }) {
   const q = $("q").value.trim();
   if (q === state.q && !push) return;
   top_ = TOP;
-  // Words beside a picture are a new query, so the picture is sent again; beside "more like this" they replace it.
+  // Words beside an image are a new query, so the image is sent again; words replace "more like this".
   go({ q, v: "", t: "", like: "", at: "", query: sample ? "" : q ? "" : state.query }, { push: push || !state.q });
   fill();
 }
@@ -209,7 +209,7 @@ for (const name of FILTERS) {
   $(name).addEventListener(name === "name" ? "input" : "change", () => {
     clearTimeout(typing);
     const value = $(name).type === "checkbox" ? ($(name).checked ? "1" : "") : $(name).value.trim();
-    typing = setTimeout(() => { top_ = TOP; go({ [name]: value, v: "", t: "" }, { push: false }); fill(); }, name === "name" ? PAUSE : 0);
+    typing = setTimeout(() => { top_ = TOP; go({ [name]: value, v: "", t: "" }, { push: false }); fill(); }, name === "name" ? TYPING_PAUSE_MS : 0);
   });
 }
 $("clear-filters").addEventListener("click", () => { go(Object.fromEntries(FILTERS.map((name) => [name, ""]))); fill(); });
@@ -234,11 +234,11 @@ $("sample-remove").addEventListener("click", () => { sample = null; go({ query: 
 async function take(file) {
   const limits = status?.limits;
   if (limits && file.size > limits.bytes) {
-    note("This file is too large.", `${Math.round(limits.bytes / 2 ** 20)} MB are the limit; cut a clip out of it.`, "weak");
+    note("This file is too large.", `The limit is ${Math.round(limits.bytes / 2 ** 20)} MB. Cut a shorter clip.`, "weak");
     return;
   }
   if (!/^(image|video)\//.test(file.type) && file.type) {
-    note("Neither a picture nor a clip.", "Drop a picture or a short video clip.", "weak");
+    note("Not an image or a video.", "Choose an image or a short video clip.", "weak");
     return;
   }
   sample = { file, name: file.name, picture: file.type.startsWith("image/") ? URL.createObjectURL(file) : "/static/icon.svg" };
@@ -264,7 +264,7 @@ addEventListener("paste", (event) => {
   const file = event.clipboardData?.files[0];
   if (file) { event.preventDefault(); take(file); }
 });
-$("more").firstElementChild.addEventListener("click", () => { top_ = Math.min(MOST, top_ * 2); find(); });
+$("more").firstElementChild.addEventListener("click", () => { top_ = Math.min(MAX_TOP, top_ * 2); find(); });
 
 // ---- keys ---------------------------------------------------------------------------------------------------------
 
@@ -319,7 +319,7 @@ async function look() {
 function showStatus(before) {
   const { indexing } = status;
   $("figures").textContent = status.index
-    ? `${status.videos.toLocaleString("en")} videos · ${status.hours < 1 ? `${Math.round(status.hours * 60)} minutes` : `${status.hours.toFixed(1)} hours`} · ${status.model} ${status.clustering === "none" ? "" : status.clustering}${status.unreadable ? ` · ${status.unreadable} not readable` : ""}`
+    ? `${status.videos.toLocaleString("en")} videos · ${status.hours < 1 ? `${Math.round(status.hours * 60)} minutes` : `${status.hours.toFixed(1)} hours`} · ${status.model} ${status.clustering === "none" ? "" : status.clustering}${status.unreadable ? ` · ${status.unreadable} unreadable` : ""}`
     : "no index yet";
   $("add-folder").hidden = !status.can_add_folders;
   $("indexing").hidden = !indexing.running && !indexing.error;
@@ -373,7 +373,7 @@ async function addFolder(path) {
 async function begin() {
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
   if (token) {
-    history.replaceState(null, "", location.pathname + location.search); // it shall not be shared with a link
+    history.replaceState(null, "", location.pathname + location.search); // so that it is not shared with a link
     await api("/login", { method: "POST", json: { token } }).catch(() => {});
   }
   state = read();

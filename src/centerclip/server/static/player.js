@@ -1,4 +1,4 @@
-// The player, in place among the hits: the file itself, or pieces that the server converts when a browser cannot play it.
+// The player, among the hits: plays the file itself, or pieces that the server converts when a browser cannot play it.
 
 import { api, clock } from "./api.js";
 import { Strip } from "./strip.js";
@@ -10,7 +10,7 @@ export class Player {
     this.hit = null;
   }
 
-  /** Show a hit below its card and play it from `at` seconds. `query` is what segments are compared with. */
+  /** Show a hit below its card and play it from `at` seconds. `query` scores the segments. */
   async open(hit, item, { at, query = {}, focus = true }) {
     this.close(false);
     this.hit = hit;
@@ -39,7 +39,7 @@ export class Player {
     await this.describe(query);
   }
 
-  /** Fetch the segments and what is known about the file. */
+  /** Fetch the segments and the file's details. */
   async describe(query) {
     const { hit, element } = this;
     let detail;
@@ -49,17 +49,17 @@ export class Player {
       if (this.element === element) this.say(`${problem.title}.\n${problem.message}`);
       return;
     }
-    if (this.element !== element) return; // another one was opened meanwhile
+    if (this.element !== element) return; // another video was opened in the meantime
     this.duration = detail.duration;
     this.pieceSeconds = detail.piece_seconds;
     this.strip.show(detail.spans, detail.duration, Boolean(query.q || query.query));
     const facts = [clock(detail.duration), `${detail.width} × ${detail.height}`, detail.codec, detail.copies.length && `copies: ${detail.copies.join(", ")}`,
-      hit.duplicates?.length && `shows the same: ${hit.duplicates.join(", ")}`, detail.note];
+      hit.duplicates?.length && `near-duplicates: ${hit.duplicates.join(", ")}`, detail.note];
     element.querySelector(".notes").textContent = facts.filter(Boolean).join(" · ");
     const trouble = {
-      missing: "The file is gone.\nIs a disk missing? Put it back, or index its folder again: centerclip index",
+      missing: "The file is missing.\nIs a disk not mounted? Restore the file, or index its folder again: centerclip index",
       changed: "The file has changed since it was indexed.\nIndex it again: centerclip index",
-      unreadable: "The file cannot be read any more.\nCheck that it plays in a video player.",
+      unreadable: "The file can no longer be read.\nCheck that it plays in a video player.",
     }[detail.file];
     if (trouble) this.say(trouble);
     else if (!detail.playable && !this.pieces && this.video.readyState < 2) this.convert(this.wanted);
@@ -83,7 +83,7 @@ export class Player {
     this.play();
   }
 
-  play() { this.video.play().catch(() => {}); } // a browser may want a click first
+  play() { this.video.play().catch(() => {}); } // a browser may require a click first
 
   get position() { return this.offset + (this.video.readyState ? this.video.currentTime : Math.max(0, this.wanted - this.offset)); }
 
@@ -109,7 +109,7 @@ export class Player {
   convert(seconds) {
     const length = this.pieceSeconds || 30, piece = Math.floor(seconds / length);
     Object.assign(this, { pieces: true, pieceSeconds: length, piece, offset: piece * length, wanted: seconds });
-    this.say("This browser cannot play the file as it is.\nConverting the next half minute …", true);
+    this.say("This browser cannot play the file as it is.\nConverting the next 30 seconds …", true);
     this.start(`${this.hit.stream}?as=mp4&piece=${piece}`);
   }
 
@@ -118,12 +118,12 @@ export class Player {
     const source = this.video.currentSrc || this.video.src, { element } = this;
     const answer = await fetch(source, { headers: { range: "bytes=0-0" } }).catch(() => null);
     if (this.element !== element) return;
-    if (!answer) this.say("The server does not answer.\nStart it again with: centerclip serve");
+    if (!answer) this.say("The server does not respond.\nStart it again with: centerclip serve");
     else if (!answer.ok) {
-      const told = await answer.json().catch(() => ({}));
-      this.say(`${told.title || "The video cannot be played"}.\n${told.detail || ""}`);
+      const problem = await answer.json().catch(() => ({}));
+      this.say(`${problem.title || "The video cannot be played"}.\n${problem.detail || ""}`);
     } else if (!this.pieces) this.convert(this.wanted);
-    else this.say("This browser plays neither the file nor its converted form.\nOpen it in a video player.");
+    else this.say("This browser can play neither the file nor its converted version.\nOpen it in a video player.");
   }
 
   say(text, veil = false) {
@@ -138,13 +138,13 @@ export class Player {
       await navigator.clipboard.writeText(address);
       label.textContent = "Copied";
     } catch {
-      prompt("The link:", address); // clipboards are closed to pages that come without HTTPS from elsewhere
+      prompt("Link:", address); // without HTTPS, browsers give pages of other machines no clipboard
     }
     setTimeout(() => { label.textContent = "Copy link"; }, 1600);
   }
 
-  /** Close; `told` tells the page. */
-  close(told = true) {
+  /** Close; `notify` calls onClose. */
+  close(notify = true) {
     if (!this.element) return;
     const { item, element, video } = this;
     this.element = this.hit = null;
@@ -153,7 +153,7 @@ export class Player {
     const inside = element.contains(document.activeElement);
     element.remove();
     item?.classList.remove("playing");
-    if (inside && told) item?.querySelector(".open").focus();
-    if (told) this.actions.onClose();
+    if (inside && notify) item?.querySelector(".open").focus();
+    if (notify) this.actions.onClose();
   }
 }

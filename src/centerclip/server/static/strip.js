@@ -1,8 +1,8 @@
-// The strip under the player: how well each segment matches, over time. Click or use the arrow keys to jump.
+// The timeline under the player: how well each segment matches. Click or use the arrow keys to jump.
 
 import { clock } from "./api.js";
 
-const MOST = 600; // bars; a film has more segments, and shows the best of those that share a bar
+const MAX_BARS = 600; // a long film has more segments: a bar then shows the best of several
 const SVG = "http://www.w3.org/2000/svg";
 
 export class Strip {
@@ -49,7 +49,7 @@ export class Strip {
     this.move(this.at);
   }
 
-  /** The player is at so many seconds. */
+  /** Show the player's position. */
   move(seconds) {
     this.at = seconds;
     this.head.style.left = `${(100 * seconds) / this.duration}%`;
@@ -89,7 +89,7 @@ export class Strip {
 }
 
 function merged(spans) {
-  const share = Math.ceil(spans.length / MOST);
+  const share = Math.ceil(spans.length / MAX_BARS);
   if (share <= 1) return spans;
   const bars = [];
   for (let first = 0; first < spans.length; first += share) {
