@@ -206,9 +206,13 @@ def test_an_index_of_another_version_says_reindex_which_makes_it_again(index: Vi
         VideoIndex(index.folder).search("a dog")
     again = VideoIndex(index.folder, model=open_tiny())
     assert again.add(reindex=True).added == 3  # the folders of before
+    settings = path.read_text()
     path.write_text("damaged")
     with pytest.raises(SearchError, match="name a folder"):
         again.add(reindex=True)
+    path.write_text(settings)
+    assert again.status().videos == 3  # a command that cannot work has not removed anything
+    path.write_text("damaged")
     assert again.add(videos, reindex=True).added == 3
     assert len(index.search("a dog", collapse=False)) == 3
 

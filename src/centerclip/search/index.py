@@ -5,7 +5,6 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,8 +108,6 @@ class VideoIndex:
         with explain_full_disk(self.folder), writer_lock(self.folder):
             state = self._open_for_writing(reindex, roots)
             roots = roots or [Path(root) for root in state.settings.roots]
-            if not roots:
-                raise SearchError("nothing to index yet: name a folder with videos")
             report = update(state, roots, retry=retry, decoders=decoders, on_progress=on_progress)
             if state.encoder.lacks_text_encoder():
                 self._save(state, replace(state.settings, files=text_encoder_files(state.encoder.model())))
@@ -351,16 +348,18 @@ class VideoIndex:
 
     def _open_for_writing(self, reindex: bool, roots: list[Path]) -> IndexState:
         """Open the index, or make it; the roots are remembered."""
-        if (self.folder / SETTINGS).is_file() and not reindex:
-            state = self._open()
-            earlier_roots = state.settings.roots
-        else:
+        make = reindex or not (self.folder / SETTINGS).is_file()
+        try:
+            earlier = read_settings(self.folder, any_format=make)
+        except (IndexNotFound, DamagedIndex):
+            if not make:
+                raise
             earlier = None
-            with suppress(IndexNotFound, DamagedIndex):  # nothing to keep: the index is made from scratch
-                earlier = read_settings(self.folder, any_format=True)
-            state = self._make(earlier)
-            earlier_roots = earlier.roots if earlier else []
-        return self._save(state, replace(state.settings, roots=list(dict.fromkeys([*earlier_roots, *map(str, roots)]))))
+        all_roots = list(dict.fromkeys([*(earlier.roots if earlier else ()), *map(str, roots)]))
+        if not all_roots:
+            raise SearchError("nothing to index yet: name a folder with videos")
+        state = self._make(earlier) if make else self._open()
+        return self._save(state, replace(state.settings, roots=all_roots))
 
     def _make(self, earlier: IndexSettings | None) -> IndexState:
         """Make an empty index, with the earlier settings where none are given."""
