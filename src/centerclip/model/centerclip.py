@@ -299,12 +299,12 @@ class CenterCLIP(nn.Module):
         pre = self.preprocess
         colours = [float(value) for value in (*pre.mean, *pre.std)]
         pixels = json.dumps([pre.size, colours, pre.filter, pre.crop, pre.read_size])
-        digest = hashlib.blake2b(pixels.encode(), digest_size=12)
-        for _, parameter in sorted(self.named_parameters()):
+        weights = []
+        for parameter in self.parameters():
             values = parameter.detach().reshape(-1)
             values = values[:: max(1, len(values) // FINGERPRINT_VALUES)][:FINGERPRINT_VALUES]
-            digest.update(f"{list(parameter.shape)}".encode() + values.double().cpu().numpy().tobytes())
-        return digest.hexdigest()
+            weights.append(f"{list(parameter.shape)}".encode() + values.double().cpu().numpy().tobytes())
+        return hashlib.blake2b(b"".join([pixels.encode(), *sorted(weights)]), digest_size=12).hexdigest()
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a Hugging Face folder (weights, config, tokenizer, preprocessing) and ``centerclip.json``.
