@@ -130,6 +130,27 @@ def test_a_killed_worker_is_an_error_and_the_next_epoch_starts_new_ones(benchmar
     loader.close()
 
 
+@pytest.mark.parametrize(
+    ("cores", "local_ranks", "world", "workers"),
+    [(96, "8", 16, 12), (96, None, 8, 12), (96, None, 1, 96), (4, "8", 8, 1)],
+)
+def test_ranks_share_the_cores_of_their_machine(
+    benchmark: Benchmark,
+    monkeypatch: pytest.MonkeyPatch,
+    cores: int,
+    local_ranks: str | None,
+    world: int,
+    workers: int,
+) -> None:
+    """By default; ``LOCAL_WORLD_SIZE`` is how torchrun says how many ranks a machine has."""
+    monkeypatch.setattr("centerclip.parallel.usable_cores", lambda: cores)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    if local_ranks:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", local_ranks)
+    assert Loader(benchmark, training=False, world=world).workers == workers
+    assert Loader(benchmark, training=False, world=world, workers=3).workers == 3
+
+
 def test_a_batch_that_cannot_be_filled_is_an_error_at_once(benchmark: Benchmark) -> None:
     with pytest.raises(DataError, match="do not fill one batch of 6"):
         Loader(benchmark, training=True, batch_size=6)

@@ -115,7 +115,7 @@ class Loader:
                 f"{len(self._items):,} {items} do not fill one batch of {batch_size} on {world} processes; "
                 "use a smaller batch."
             )
-        self._workers = 0 if draws else cores_per_rank(world) if workers is None else workers
+        self.workers = 0 if draws else cores_per_rank(world) if workers is None else workers
         self._read_ahead = read_ahead
         self._start_method = start_method
         self._loader: DataLoader[tuple[Batch | None, list[Failure]]] | None = None
@@ -144,7 +144,7 @@ class Loader:
         except (RuntimeError, EOFError, OSError) as error:
             # Torch has no error type for a dead worker, and one that dies while it sends a batch just closes the pipe.
             # What a living worker raises starts with "Caught ...".
-            if not self._workers or str(error).startswith("Caught "):
+            if not self.workers or str(error).startswith("Caught "):
                 raise
             self.close()
             raise WorkerDiedError(
@@ -164,12 +164,12 @@ class Loader:
         self.failures[failure.video] = failure.reason
 
     def _new_loader(self) -> "DataLoader[tuple[Batch | None, list[Failure]]]":
-        parallel = self._workers > 0
+        parallel = self.workers > 0
         return DataLoader(
             self._items,  # type: ignore[arg-type]  # collate turns its items into batches
             batch_sampler=self._batches,
             collate_fn=self._items.collate,
-            num_workers=self._workers,
+            num_workers=self.workers,
             prefetch_factor=self._read_ahead if parallel else None,
             persistent_workers=parallel,
             multiprocessing_context=self._start_method if parallel else None,

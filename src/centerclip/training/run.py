@@ -141,8 +141,11 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
 
     try:
         write_atomic(last, write, durable=True)
-    except (OSError, RuntimeError) as error:  # torch's zip writer turns a full disk into a RuntimeError
-        full = getattr(error, "errno", None) in DISK_FULL or "write" in str(error)
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # torch's zip writer turns an OSError into a RuntimeError
+        full = any(getattr(each, "errno", None) in DISK_FULL for each in (error, error.__context__))
         reason = "the disk is full" if full else str(error).strip().splitlines()[0]
         kept = next((path for path in (last, previous) if path.exists()), None)
         fallback = f"{kept} is intact" if kept else "there is no earlier one"
