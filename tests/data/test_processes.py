@@ -3,7 +3,8 @@
 import multiprocessing
 import os
 import signal
-import time
+import threading
+from multiprocessing.process import BaseProcess
 
 from centerclip.parallel import run_each
 
@@ -15,13 +16,19 @@ def act(job: str) -> str:
         case ["crash"]:
             os.kill(os.getpid(), signal.SIGKILL)
         case ["hang"]:
-            time.sleep(60)
+            threading.Event().wait()
     return job.upper()
 
 
+def started(before: list[BaseProcess]) -> list[BaseProcess]:
+    """Processes that are alive now and were not before."""
+    return [process for process in multiprocessing.active_children() if process not in before]
+
+
 def test_every_job_has_an_outcome_whatever_it_does() -> None:
-    jobs = ["a", "raise", "crash", "b", "hang", "c", "d"]
-    outcomes = {outcome.job: outcome for outcome in run_each(act, jobs, workers=2, timeout=2.0)}
+    before = multiprocessing.active_children()
+    jobs = ["a", "raise", "crash", "b", "c", "d"]
+    outcomes = {outcome.job: outcome for outcome in run_each(act, jobs, workers=2)}
     assert {job: outcome.result for job, outcome in outcomes.items() if outcome.error is None} == {
         "a": "A",
         "b": "B",
@@ -31,16 +38,23 @@ def test_every_job_has_an_outcome_whatever_it_does() -> None:
     assert {job: outcome.error for job, outcome in outcomes.items() if outcome.error is not None} == {
         "raise": "this one is bad",
         "crash": "its process ended with signal SIGKILL",
-        "hang": "timed out after 2 seconds",
     }
-    assert not multiprocessing.active_children()
+    assert not started(before)
+
+
+def test_a_job_that_hangs_is_killed_after_its_time() -> None:
+    before = multiprocessing.active_children()
+    (outcome,) = run_each(act, ["hang"], workers=1, timeout=0.1)
+    assert (outcome.result, outcome.error) == (None, "timed out after 0.1 seconds")
+    assert not started(before)
 
 
 def test_stopping_early_ends_all_processes() -> None:
+    before = multiprocessing.active_children()
     outcomes = run_each(act, ["a", "hang", "b"], workers=2)
     assert next(outcomes).result == "A"
     outcomes.close()
-    assert not multiprocessing.active_children()
+    assert not started(before)
 
 
 def test_no_jobs_start_no_process() -> None:

@@ -41,12 +41,18 @@ def test_clips_are_small(made: Path) -> None:
     assert sum(sizes) / len(sizes) < 40_000
 
 
-def test_a_stopped_run_goes_on_and_makes_the_same_bytes(made: Path) -> None:
-    gone = made / "videos" / "test00003.mp4"
+def whole_blocks(path: Path) -> bool:
+    info = probe(path)
+    return info.width % 16 == 0 and info.height % 16 == 0
+
+
+def test_a_stopped_run_is_resumed_and_makes_the_same_bytes(made: Path) -> None:
+    # x264 reads beyond frames whose sides are not multiples of 16, so a few bytes of those depend on what was there.
+    gone = next(path for path in sorted((made / "videos").iterdir()) if whole_blocks(path))
     content, captions = gone.read_bytes(), (made / "captions.csv").read_text()
     gone.unlink()
     (made / "captions.csv").unlink()
-    (gone.parent / ".test00003.mp4.123.part").touch()  # what a killed run leaves
+    (gone.parent / f".{gone.name}.123.part").touch()  # what a killed run leaves
     report = make(made, clips=20, workers=1, things="shapes")
     assert (report.made, report.skipped) == (1, 19)
     assert gone.read_bytes() == content
