@@ -6,7 +6,8 @@ import pytest
 
 from centerclip.cluster import Setting
 from centerclip.errors import ReportError
-from centerclip.reports.catalogue import FIGURES, find_report, reports
+from centerclip.evaluation.metrics import NAMES
+from centerclip.reports.catalogue import find_report, reports
 from centerclip.reports.plan import expected_hours, make_plans, scaled_setting
 from centerclip.training.recipe import find_recipe, list_recipes
 
@@ -14,7 +15,7 @@ MAIN = ("msvd", "activitynet", "msrvtt-7k", "msrvtt-9k", "lsmdc")
 
 
 def commented(recipe):
-    """The published figures in the comment of a recipe, which were written down independently."""
+    """The published metrics in the comment of a recipe, which were written down independently."""
     text = find_recipe(recipe).read_text(encoding="utf-8")
     found = {}
     for direction, words in (("t2v", "text to video"), ("v2t", "video to text")):
@@ -26,15 +27,15 @@ def commented(recipe):
 
 
 @pytest.mark.parametrize("name", MAIN)
-def test_published_figures_agree_with_the_recipes(name):
+def test_published_metrics_agree_with_the_recipes(name):
     trained = [row for row in reports()[name].rows if not row.zero_shot]
     assert len(trained) >= 7
     for row in trained:
-        figures, cost = commented(row.recipe)
+        metrics, cost = commented(row.recipe)
         for direction in ("t2v", "v2t"):
-            if direction in figures:
-                own = [row.published.figure(direction, each) for each in FIGURES]
-                assert own == figures[direction], (row.label, direction)
+            if direction in metrics:
+                published = [row.published.metric(direction, each) for each in NAMES]
+                assert published == metrics[direction], (row.label, direction)
         if cost:
             assert (row.published.memory, row.published.encode) == cost, row.label
 

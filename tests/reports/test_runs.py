@@ -13,6 +13,7 @@ import torch
 
 from centerclip.distributed import Processes
 from centerclip.errors import ReportError
+from centerclip.evaluation import costs
 from centerclip.plots import figures
 from centerclip.plots.patches import SegmentTokens
 from centerclip.plots.tokens import Kept, draw_centres, draw_token_map
@@ -23,7 +24,7 @@ from centerclip.reports.table import make_table
 from centerclip.training.recipe import read_recipe
 from tests.training.world import RECIPE, make_world
 
-ALONE = Processes(0, 1, torch.device("cpu"))
+ONE_PROCESS = Processes(0, 1, torch.device("cpu"))
 PUBLISHED = Published(t2v=(40.0, 70.0, None, 2, 10.0), memory=20.0, encode=24.4)
 
 
@@ -48,13 +49,13 @@ def outcomes(world, tmp_path_factory):
         plan_of(folder, "B1-2,8", zero_shot=True, axis="block B"),
         plan_of(folder, "B2-2,8", zero_shot=True, axis="block B"),
     ]
-    return folder, runs.run_all(plans, world, folder / "runs", ALONE, workers=0)
+    return folder, runs.run_all(plans, world, folder / "runs", ONE_PROCESS, workers=0)
 
 
 def test_a_finished_row_is_not_run_again(world, outcomes, monkeypatch):
     folder, found = outcomes
     monkeypatch.setattr(runs, "evaluate", lambda *_, **__: pytest.fail("evaluated again"))
-    (again,) = runs.run_all([found[0].plan], world, folder / "runs", ALONE)
+    (again,) = runs.run_all([found[0].plan], world, folder / "runs", ONE_PROCESS)
     assert again.seeds.metrics == found[0].seeds.metrics
     assert again.costs == found[0].costs
     assert runs.read_all([found[0].plan], folder / "runs")[0].costs == found[0].costs  # from the logs alone
@@ -65,8 +66,8 @@ def test_seeds_are_runs_of_their_own_several_at_a_time(world, outcomes, tmp_path
     plans = [found[0].plan, found[1].plan, found[0].plan]
     shutil.copytree(folder / "runs", tmp_path / "runs")
     seen = []
-    watcher = runs.Watcher(on_run=lambda done, total: seen.append((done, total)))
-    rows = runs.run_all(plans, world, tmp_path / "runs", ALONE, seeds=2, jobs=2, workers=0, watcher=watcher)
+    callbacks = runs.Callbacks(on_run=lambda done, total: seen.append((done, total)))
+    rows = runs.run_all(plans, world, tmp_path / "runs", ONE_PROCESS, seeds=2, jobs=2, workers=0, callbacks=callbacks)
     assert seen == [(1, 3), (2, 3), (3, 3)]  # two seeds of the trained row, once though it is there twice; one as it is
     first, second = rows[0].seeds.results
     assert first.metrics == found[0].seeds.metrics
@@ -87,7 +88,7 @@ def test_an_error_in_another_process_names_the_row(world, outcomes, tmp_path):
     model = plan.recipe.model.model_copy(update={"start": str(tmp_path / "nothing")})
     broken = replace(plan, recipe=plan.recipe.model_copy(update={"model": model}))
     with pytest.raises(ReportError, match=r"baseline: .*nothing"):
-        runs.run_all([broken], world, tmp_path, ALONE, jobs=2)
+        runs.run_all([broken], world, tmp_path, ONE_PROCESS, jobs=2)
 
 
 POOL = """
@@ -97,7 +98,7 @@ from multiprocessing import get_context
 from centerclip.reports.runs import _end_with_parent
 pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_parent)
 print(pool.submit(os.getpid).result(), flush=True)
-pool.submit(time.sleep, 120).result()
+pool.submit(time.sleep, 600).result()
 """
 
 
@@ -106,7 +107,7 @@ def test_runs_end_with_the_command_that_started_them():
     run = psutil.Process(int(command.stdout.readline()))
     command.kill()
     command.wait()
-    run.wait(timeout=20)  # raises if it is still there
+    run.wait(timeout=120)  # raises if it still runs; it would sleep far longer
 
 
 def test_several_runs_at_a_time_are_for_one_process(world, outcomes, tmp_path):
@@ -144,6 +145,22 @@ def test_costs_are_beside_no_clustering(outcomes):
     assert early.costs.peak_gb is None
 
 
+def test_peak_memory_that_was_not_measured_is_null(world, tmp_path, monkeypatch):
+    """Also of a run that an earlier version resumed from, which wrote 0."""
+    monkeypatch.setattr(costs, "PROC", tmp_path / "no proc")
+    plan = plan_of(tmp_path, "none")
+    (outcome,) = runs.run_all([plan], world, tmp_path / "runs", ONE_PROCESS, workers=0)
+    assert outcome.costs.peak_gb is None
+    (file,) = (tmp_path / "runs").glob("*/peak.json")
+    assert json.loads(file.read_text()) == {"gb": None}
+    table = make_table(Report("x", "Title", "", "table"), [outcome], small=True)
+    assert "resident" not in table.to_markdown()
+    file.write_text('{"gb": 0.0}')
+    (file.parent / "costs.json").unlink()
+    (again,) = runs.run_all([plan], world, tmp_path / "runs", ONE_PROCESS, workers=0)
+    assert again.costs.peak_gb is None
+
+
 def test_a_damaged_cost_file_is_named(outcomes, tmp_path):
     folder, found = outcomes
     place = next((folder / "runs").glob("folder-none-4f-*"))
@@ -158,7 +175,7 @@ def test_a_damaged_cost_file_is_named(outcomes, tmp_path):
         runs.read_all([found[0].plan], tmp_path)
 
 
-def test_full_tables_have_the_published_figure_and_the_difference(outcomes):
+def test_full_tables_have_the_published_number_and_the_difference(outcomes):
     _, found = outcomes
     table = make_table(Report("x", "Title", "Table 1", "table"), found, small=False)
     own = found[0].seeds.metrics["t2v"]["R1"]

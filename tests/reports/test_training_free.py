@@ -35,21 +35,21 @@ def test_sharing_blocks_changes_nothing():
 def test_results_are_kept_and_compared_with_none(tmp_path, monkeypatch):
     benchmark = coloured(tmp_path / "clips")
     model = tiny.center_clip("B2-2,5", frames=4)
-    monkeypatch.setattr(training_free, "TOGETHER", 1)
+    monkeypatch.setattr(training_free, "SETTINGS_PER_PASS", 1)
     seen = []
-    trials = run_settings(
+    results = run_settings(
         model, benchmark, ["means:B2-2,5"], tmp_path / "runs", on_progress=lambda *at: seen.append(at)
     )
-    assert [trial.setting for trial in trials] == ["none", "means:B2-2,5"]
+    assert [each.setting for each in results] == ["none", "means:B2-2,5"]
     assert seen[-1] == (18, 18)  # nine videos, two settings one after the other
     assert str(model.clustering) == "B2-2,5"
-    assert trials[0].against_none.difference["t2v"]["R1"] == 0
-    assert trials[0].closeness == pytest.approx(1)
-    assert -1 <= trials[1].closeness <= 1.0001
-    assert trials[1].tokens == pytest.approx(10 / 64)
+    assert results[0].against_none.difference["t2v"]["R1"] == 0
+    assert results[0].closeness == pytest.approx(1)
+    assert -1 <= results[1].closeness <= 1.0001
+    assert results[1].tokens == pytest.approx(10 / 64)
     again = run_settings(model, benchmark, ["means:B2-2,5"], tmp_path / "runs", on_progress=lambda *at: seen.clear())
     assert seen  # nothing was encoded again
-    assert again[1].result.metrics == trials[1].result.metrics
+    assert again[1].result.metrics == results[1].result.metrics
     with torch.no_grad():
         model.backbone.visual_projection.weight.add_(1)  # another model: another place
     assert len(run_settings(model, benchmark, [], tmp_path / "runs")) == 1

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ..evaluation import Comparison, Evaluation
 
 
-HEADINGS = {"R1": "R@1", "R5": "R@5", "R10": "R@10", "MdR": "MdR", "MnR": "MnR"}
 DIRECTIONS = {"t2v": "text to video", "v2t": "video to text"}
 WIDTH = 100  # columns of a table, so that it fits a page; fewer on a narrower terminal
 
@@ -181,6 +180,8 @@ def _find_evaluation(path: Path, split: str | None = None) -> Path:
 
 
 def _print_comparison(result: "Comparison", files: Sequence[Path]) -> None:
+    from ..evaluation.metrics import NAMES
+
     table = _table("")
     for letter, each, file in zip("AB", (result.first, result.second), files, strict=True):
         typer.echo(f"{letter}: {file.parent}, {each.setting()}\n   {each.label()}")
@@ -189,7 +190,7 @@ def _print_comparison(result: "Comparison", files: Sequence[Path]) -> None:
         table.add_row("  A", *_cells(result.first, direction))
         table.add_row("  B", *_cells(result.second, direction))
         differences = []
-        for name in HEADINGS:
+        for name in NAMES:
             low, high = result.intervals[direction][name]
             star = "*" if result.clear(direction, name) else ""
             differences.append(f"{result.difference[direction][name]:+.1f}{star}\n\\[{low:+.1f}, {high:+.1f}]")
@@ -200,8 +201,10 @@ def _print_comparison(result: "Comparison", files: Sequence[Path]) -> None:
 
 
 def _cells(result: "Evaluation", direction: str) -> list[str]:
+    from ..evaluation.metrics import NAMES
+
     cells = []
-    for name in HEADINGS:
+    for name in NAMES:
         low, high = result.interval(direction, name)
         cells.append(f"{result.metrics[direction][name]:.1f} ±{(high - low) / 2:.1f}")
     return cells
@@ -210,6 +213,8 @@ def _cells(result: "Evaluation", direction: str) -> list[str]:
 def _table(title: str) -> "Table":
     from rich import box
     from rich.table import Table
+
+    from ..evaluation.metrics import HEADINGS
 
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("")

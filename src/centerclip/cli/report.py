@@ -1,67 +1,20 @@
-"""``centerclip report training-free``: what clustering costs a model that never saw it, on videos of one's own."""
+"""``centerclip report``: the tables and figures of the paper, and what clustering costs a model without training."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import progress
+from .common import AsJson, Rule, Workers, progress
 
 if TYPE_CHECKING:
     from ..model import CenterCLIP
     from ..reports.catalogue import Report
     from ..reports.plan import Plan
     from ..reports.runs import Outcome
-
-
-def training_free(
-    model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or demo.")],
-    root: Annotated[Path, typer.Option(help="Folder with videos and a captions.csv, or that of --benchmark.")],
-    benchmark: Annotated[str, typer.Option(help="Format of the data.")] = "folder",
-    split: Annotated[str, typer.Option(help="Split to search.")] = "test",
-    frames: Annotated[int, typer.Option(min=1, help="Frames of a video.")] = 12,
-    rule: Annotated[
-        Literal["mean", "renormalise"] | None, typer.Option(help="Similarity rule.", show_default="the model's")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--setting", metavar="SETTING", help="Only this one, again for more.", show_default="sweeps of B, K and S"
-        ),
-    ] = None,
-    runs: Annotated[Path, typer.Option(help="Where results are kept; they are not computed again.")] = Path(
-        "runs/training-free"
-    ),
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the table and the figure.")] = Path(
-        "reports"
-    ),
-    name: Annotated[str, typer.Option(help="Name of the files there.")] = "training-free",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
-    """Put clustering into a model as it is, in many ways, and measure how much recall each costs."""
-    from ..data import load
-    from ..model import CenterCLIP
-    from ..plots.figures import draw_sweep
-    from ..reports.training_free import run_settings, sweep_points, sweep_settings, to_json, trials_table
-
-    opened = CenterCLIP.from_pretrained(model, clustering="none", frames=frames, similarity_rule=rule)
-    data = load(benchmark, root.expanduser(), split)
-    sizes = {"blocks": len(opened.attachment.blocks), "patches": opened.attachment.patches, "frames": frames}
-    with progress("videos", quiet=as_json) as bar:
-        trials = run_settings(opened, data, settings or sweep_settings(**sizes), runs, on_progress=bar)
-    local = Path(model).expanduser()
-    folder = "/".join(local.resolve().parts[-2:])  # a run's model is called best, whatever the run
-    table = trials_table(trials, folder if local.exists() else model)
-    content = to_json(trials)
-    files = table.write(output / name, content)
-    if not settings:
-        files += draw_sweep(trials, sweep_points(**sizes), output / name, caption=table.label)
-    if as_json:
-        typer.echo(json.dumps(content, indent=2))
-        return
-    typer.echo(table.to_markdown())
-    typer.echo("Wrote " + ", ".join(map(str, files)))
+    from ..reports.table import Table
 
 
 app = typer.Typer(
@@ -70,29 +23,24 @@ app = typer.Typer(
 )
 
 
-app.command("training-free")(training_free)
-
-
 DATA = ("paper", "minivtt")
 VIDEO_MODEL = "demo"
+SEGMENT_LENGTHS = 4  # lines of the figure of centres
 
 
 @app.command("list")
 def list_reports(
-    gpus: Annotated[
-        int, typer.Option(min=1, help="Estimate the hours of each table on this many GPUs, from its arithmetic.")
-    ] = 8,
+    gpus: Annotated[int, typer.Option(min=1, help="Estimate the hours of each table on this many GPUs.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
-    """Name every table and figure."""
+    """List every table and figure."""
     from ..reports.catalogue import reports
     from ..reports.plan import expected_hours, make_plans
 
-    found = []
+    rows = []
     for report in reports().values():
         plans = make_plans(report, small=False)
-        hours = sum(expected_hours(plan, gpus=gpus) for plan in plans)
-        found.append((report, len(plans), hours))
+        rows.append((report, len(plans), sum(expected_hours(plan, gpus=gpus) for plan in plans)))
     if as_json:
         content = [
             {
@@ -103,18 +51,18 @@ def list_reports(
                 "runs": runs,
                 "hours": hours,
             }
-            for each, runs, hours in found
+            for each, runs, hours in rows
         ]
         typer.echo(json.dumps(content, indent=2))
         return
-    width = max(len(report.name) for report, _, _ in found)
-    for report, runs, hours in found:
+    width = max(len(report.name) for report, _, _ in rows)
+    for report, runs, hours in rows:
         cost = f"{runs} runs, at least {hours:.1f} h on {gpus} GPUs" if runs else "one video"
         typer.echo(f"{report.name:<{width}}  {report.where or 'beyond':<9} {report.title} ({cost})")
     typer.echo(
         f"{'':<{width}}  beyond    Clustering without training: `centerclip report training-free MODEL --root DATA`"
     )
-    typer.echo("Hours are arithmetic at 30 Tflop/s a GPU; decoding and validation come on top.")
+    typer.echo("Hours are arithmetic alone, at 30 Tflop/s a GPU; decoding and validation come on top.")
 
 
 @app.command()
@@ -134,25 +82,26 @@ def run(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Model that all runs start from, or that pictures show.", show_default="the recipe's, or demo"
+            help="Model that runs start from, or that tsne and centres show.",
+            show_default="the recipe's, or demo",
         ),
     ] = None,
     training: Annotated[
         bool,
-        typer.Option("--training/--no-training", help="Train each row, or put its clustering into the model as it is."),
+        typer.Option("--training/--no-training", help="Train each row, or only add its clustering to the model."),
     ] = True,
     quick: Annotated[bool, typer.Option("--quick", help="One epoch for each row.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Train each row with this many seeds.")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time on a CPU, which share its cores.")] = 1,
-    from_logs: Annotated[bool, typer.Option("--from-logs", help="Rebuild it from finished runs alone.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time on a CPU, which share its cores.")] = 1,
+    from_logs: Annotated[bool, typer.Option("--from-logs", help="Rebuild from finished runs, without data.")] = False,
     select_on: Annotated[
         str | None, typer.Option(help="Split that chooses the best epoch.", show_default="the recipe's: val")
     ] = None,
     video: Annotated[
-        Path | None, typer.Option(help="Video of a picture.", show_default="the first bundled clip")
+        Path | None, typer.Option(help="Video of tsne and centres.", show_default="the first bundled clip")
     ] = None,
     clustering: Annotated[
-        str | None, typer.Option(help="Clustering of a picture.", show_default="the model's, or k-medoids++ half-way")
+        str | None, typer.Option(help="Clustering of tsne and centres.", show_default="the model's, or k-medoids++")
     ] = None,
     runs: Annotated[Path, typer.Option(help="Where runs are kept; finished ones are not repeated.")] = Path(
         "runs/reports"
@@ -160,17 +109,17 @@ def run(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the tables and figures.")] = Path(
         "reports"
     ),
-    workers: Annotated[int | None, typer.Option(min=0, help="Decoding processes.", show_default="cores")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a report.")] = False,
+    workers: Workers = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each report.")] = False,
 ) -> None:
-    """Make tables and figures. The same command again goes on where it was stopped."""
+    """Make tables and figures. The same command resumes what was stopped."""
     from ..reports.catalogue import find_report, reports
     from ..reports.plan import make_plans
 
     if data not in DATA:
-        raise typer.BadParameter(f"--data {data}: it is {' or '.join(DATA)}")
-    wanted = list(reports().values()) if names == ["all"] else [find_report(name) for name in dict.fromkeys(names)]
-    tables = [report for report in wanted if report.kind != "picture"]
+        raise typer.BadParameter(f"--data {data}: use {' or '.join(DATA)}")
+    chosen = list(reports().values()) if names == ["all"] else [find_report(name) for name in dict.fromkeys(names)]
+    tables = [report for report in chosen if report.kind != "picture"]
     if tables and root is None and not from_logs:
         raise typer.BadParameter("--root is missing: the folder with the videos of the benchmark.")
     small = data == "minivtt"
@@ -179,48 +128,91 @@ def run(
         for report in tables
     }
     every = [plan for each in plans.values() for plan in each]
-    found = _outcomes(every, None if from_logs else root, runs, workers, seeds=seeds, jobs=jobs, quiet=as_json)
-    if found is None:
+    outcomes = _outcomes(every, None if from_logs else root, runs, workers, seeds=seeds, jobs=jobs, quiet=as_json)
+    if outcomes is None:
         return
-    rows = iter(found)
-    for report in wanted:
+    rows = iter(outcomes)
+    for report in chosen:
         if report.kind == "picture":
             files = _picture(report, model or VIDEO_MODEL, video, clustering, output)
             content = json.dumps({"report": report.name, "files": [str(path) for path in files]})
             typer.echo(content if as_json else "Wrote " + " and ".join(map(str, files)))
         else:
-            own = [next(rows) for _ in plans[report.name]]
-            _finish(report, own, output, small=small, as_json=as_json)
+            _write(report, [next(rows) for _ in plans[report.name]], output, small=small, as_json=as_json)
+
+
+@app.command("training-free")
+def training_free(
+    model: Annotated[str, typer.Argument(help="Hub name or model folder; demo is the bundled model.")],
+    root: Annotated[Path, typer.Option(help="Folder with videos and a captions.csv, or of the benchmark.")],
+    benchmark: Annotated[str, typer.Option(help="Format of the data.")] = "folder",
+    split: Annotated[str, typer.Option(help="Split to search.")] = "test",
+    frames: Annotated[int, typer.Option(min=1, help="Frames per video.")] = 12,
+    rule: Rule = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting",
+            metavar="SETTING",
+            help="Only this clustering; repeat for more.",
+            show_default="sweeps of B, K and S",
+        ),
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Where results are kept; they are not computed again.")] = Path(
+        "runs/training-free"
+    ),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the table and the figure.")] = Path(
+        "reports"
+    ),
+    name: Annotated[str, typer.Option(help="Name of these files, without suffix.")] = "training-free",
+    as_json: AsJson = False,
+) -> None:
+    """Add clustering to a model without training it, in many ways, and measure how much recall each costs."""
+    from ..data import load
+    from ..model import CenterCLIP
+    from ..plots.figures import draw_sweep
+    from ..reports.training_free import run_settings, settings_table, sweep_points, sweep_settings, to_json
+
+    opened = CenterCLIP.from_pretrained(model, clustering="none", frames=frames, similarity_rule=rule)
+    data = load(benchmark, root.expanduser(), split)
+    sizes = {"blocks": len(opened.attachment.blocks), "patches": opened.attachment.patches, "frames": frames}
+    with progress("videos", quiet=as_json) as bar:
+        results = run_settings(opened, data, settings or sweep_settings(**sizes), runs, on_progress=bar)
+    local = Path(model).expanduser()
+    folder = "/".join(local.resolve().parts[-2:])  # with its parent: the model of every training run is called best
+    table = settings_table(results, folder if local.exists() else model)
+    content = to_json(results)
+    files = table.write(output / name, content)
+    if not settings:
+        files += draw_sweep(results, sweep_points(**sizes), output / name, caption=table.label)
+    _print(table, content, files, as_json)
 
 
 def _outcomes(
     plans: "list[Plan]", root: Path | None, runs: Path, workers: int | None, *, seeds: int, jobs: int, quiet: bool
 ) -> "list[Outcome] | None":
-    """Every row, run or read; None on the processes that do not print."""
+    """The rows, run or read from finished runs; None on the processes that do not print."""
     if not plans:
         return []
-    from ..reports.runs import Watcher, read_all, run_all
+    from ..reports.runs import Callbacks, read_all, run_all
 
     if root is None:
         return read_all(plans, runs, seeds=seeds)
     from ..distributed import processes
 
     with processes() as group, progress(quiet=quiet or not group.main) as bar:
-
-        def say(text: str) -> None:
-            if group.main:
-                typer.echo(text, err=True)
-
-        watcher = Watcher(
-            say,
+        callbacks = Callbacks(
+            on_message=lambda text: typer.echo(text, err=True) if group.main else None,
             on_run=lambda done, total: bar.kind("runs", done, total),
             on_step=lambda at: bar.kind("steps of this run", at.step, at.steps),
         )
-        found = run_all(plans, root.expanduser(), runs, group, seeds=seeds, jobs=jobs, workers=workers, watcher=watcher)
-        return found if group.main else None
+        outcomes = run_all(
+            plans, root.expanduser(), runs, group, seeds=seeds, jobs=jobs, workers=workers, callbacks=callbacks
+        )
+        return outcomes if group.main else None
 
 
-def _finish(report: "Report", outcomes: "list[Outcome]", output: Path, *, small: bool, as_json: bool) -> None:
+def _write(report: "Report", outcomes: "list[Outcome]", output: Path, *, small: bool, as_json: bool) -> None:
     from ..reports.table import make_table, to_json
 
     table = make_table(report, outcomes, small=small)
@@ -234,6 +226,10 @@ def _finish(report: "Report", outcomes: "list[Outcome]", output: Path, *, small:
         from ..plots.figures import draw_gains
 
         files += draw_gains(report, outcomes, output, small=small)
+    _print(table, content, files, as_json)
+
+
+def _print(table: "Table", content: dict[str, Any], files: list[Path], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(content, indent=2))
         return
@@ -253,12 +249,12 @@ def _picture(report: "Report", name: str, video: Path | None, clustering: str | 
     if clustering is not None:
         model.set_clustering(clustering)
         if not model.clustering.stages:
-            raise typer.BadParameter(f"--clustering {clustering} does not cluster; take for example B3-4,36")
+            raise typer.BadParameter(f"--clustering {clustering} does not cluster; use for example B3-4,36")
     elif not model.clustering.stages:
-        attached = model.attachment
-        place = usual_stage(blocks=len(attached.blocks), patches=attached.patches, frames=model.frames)
-        model.set_clustering(str(place))
-    clip = video or min(path for path in demo_clips().rglob("*") if path.suffix == ".mp4")
+        tower = model.attachment
+        stage = usual_stage(blocks=len(tower.blocks), patches=tower.patches, frames=model.frames)
+        model.set_clustering(str(stage))
+    clip = video or min(demo_clips().rglob("*.mp4"))
     with Console(stderr=True).status("reading and drawing"):
         draw = _token_map if report.name == "tsne" else _centres
         return draw(model, name, clip, output / report.name)
@@ -277,14 +273,12 @@ def _token_map(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[P
 
 
 def _centres(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[Path]:
-    from dataclasses import replace
-
     from ..plots.patches import kept_patches
     from ..plots.tokens import Kept, draw_centres
 
     first = model.clustering.stages[0]
     drawn = []
-    for segments in sorted((s for s in range(1, model.frames) if model.frames % s == 0), reverse=True)[:4]:
+    for segments in [s for s in range(model.frames - 1, 0, -1) if model.frames % s == 0][:SEGMENT_LENGTHS]:
         model.set_clustering(replace(model.clustering, stages=(replace(first, segments=segments),)))
         patches = kept_patches(model, clip)
         frames = model.frames // segments

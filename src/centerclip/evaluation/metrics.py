@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 DIRECTIONS = ("t2v", "v2t")
 RECALLS = (1, 5, 10)
-NAMES = ("R1", "R5", "R10", "MdR", "MnR")
+HEADINGS = {"R1": "R@1", "R5": "R@5", "R10": "R@10", "MdR": "MdR", "MnR": "MnR"}
+NAMES = tuple(HEADINGS)
 RESAMPLES = 1000
 SEED = 42
 LEVEL = 0.95  # of the intervals

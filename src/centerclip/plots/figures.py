@@ -5,7 +5,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import CenterClipError
 from ..evaluation import gain
@@ -28,7 +28,7 @@ CURVE_PANELS = (
 GAIN_PANELS = ("text-to-video R@1 over no clustering", "video-to-text R@1 over no clustering", "encoding, times faster")
 
 
-def new_figure(*, width: float, height: float, layout: str | None = "constrained") -> Any:
+def new_figure(*, width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Any:
     """An empty matplotlib figure of ``width`` x ``height`` inches, without a window."""
     try:
         from matplotlib import rcParams

@@ -1,4 +1,4 @@
-"""Every table and figure of the paper, and a few beyond it: what is run for each, and what was published."""
+"""Every table and figure of the paper, and one beyond it: what is run for each row, and what was published."""
 
 import math
 import tomllib
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import ReportError
+from ..evaluation.metrics import NAMES
 
-FIGURES = ("R1", "R5", "R10", "MdR", "MnR")
 Kind = Literal["table", "comparison", "curves", "picture"]  # a comparison is a table with a baseline, and drawn
 
 
@@ -24,25 +24,23 @@ class Published:
     memory: float | None = None  # GB on each GPU in training
     encode: float | None = None  # ms a video on a Tesla V100
 
-    def figure(self, direction: str, name: str) -> float | None:
-        """One figure, such as ``("t2v", "R1")``."""
-        values = getattr(self, direction) or ()
-        place = FIGURES.index(name)
-        return values[place] if place < len(values) else None
+    def metric(self, direction: str, name: str) -> float | None:
+        """One metric, such as ``("t2v", "R1")``."""
+        return dict(zip(NAMES, getattr(self, direction) or (), strict=False)).get(name)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run: a recipe with changes on top."""
+    """One run: a recipe and changes to it."""
 
     label: str
     recipe: str  # as `centerclip train --list` names it
     changes: tuple[str, ...] = ()  # section.setting=value
-    zero_shot: bool = False  # evaluated as it is, without training
+    zero_shot: bool = False  # evaluated without training
     published: Published = Published()
     part: str = ""  # of a table in several parts
     series: str = ""  # of a figure with several lines
-    axis: str = ""  # of a figure: what is varied; empty for a line across
+    axis: str = ""  # of a figure: what is varied; empty for a horizontal line
 
 
 @dataclass(frozen=True)
@@ -51,13 +49,13 @@ class Report:
 
     name: str
     title: str
-    where: str  # in the paper; empty if it is beyond
+    where: str  # in the paper; empty for what is beyond it
     kind: Kind
     rows: tuple[Row, ...] = ()
-    axes: tuple[str, ...] = ()  # names of the x axes, one a part
+    axes: tuple[str, ...] = ()  # names of the x axes, one for each row of panels
 
     def heading(self, *, small: bool) -> str:
-        """The title, with what it was made on where that is not the benchmark it names."""
+        """The title, with the data where that is not the benchmark that it names."""
         return f"{self.title}, scaled to MiniVTT" if small else self.title
 
 
@@ -94,7 +92,7 @@ def find_report(name: str) -> Report:
     if name in known:
         return known[name]
     close = get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else "`centerclip report list` shows them"
+    hint = f"did you mean {close[0]}?" if close else "`centerclip report list` shows them."
     raise ReportError(f"there is no report {name}; {hint}")
 
 
@@ -106,20 +104,20 @@ def _row(content: dict[str, Any]) -> Row:
         zero_shot=content.get("zero-shot", False),
         part=content.get("part", ""),
         published=Published(
-            t2v=_figures(content.get("t2v")),
-            v2t=_figures(content.get("v2t")),
+            t2v=_values(content.get("t2v")),
+            v2t=_values(content.get("v2t")),
             memory=content.get("memory"),
             encode=content.get("encode"),
         ),
     )
 
 
-def _figures(values: Sequence[float] | None) -> tuple[float | None, ...] | None:
+def _values(values: Sequence[float] | None) -> tuple[float | None, ...] | None:
     return None if values is None else tuple(None if math.isnan(value) else value for value in values)
 
 
 def _places() -> Iterator[Row]:
-    """The paper draws B = 1 to 11; its text does not say S and K, so they are those of its tables."""
+    """The paper draws B = 1 to 11; its text does not give S and K, so they are those of its tables."""
     for block in range(1, 12):
         setting = f"B{block}-4,49"
         yield Row(setting, "lsmdc/b32-none", (f"model.clustering={setting}",), series="LSMDC", axis="block B")
@@ -127,7 +125,7 @@ def _places() -> Iterator[Row]:
 
 
 def _clusters() -> Iterator[Row]:
-    """The paper's text names S = 1 on LSMDC and S = 6 on ActivityNet; the other places are chosen around its tables."""
+    """The paper's text gives S = 1 on LSMDC and S = 6 on ActivityNet; the other values are chosen around its tables."""
     sweeps = (
         ("LSMDC", "lsmdc/b32-none", 4, (16, 25, 36, 49, 64, 81, 100), (1, 2, 3, 4, 6, 12)),
         ("ActivityNet", "activitynet/b32-none", 15, (16, 25, 36, 49, 64, 81, 100), (6, 10, 12, 15, 20, 30)),
@@ -143,7 +141,7 @@ def _clusters() -> Iterator[Row]:
 
 
 def _methods() -> Iterator[Row]:
-    """Beyond the paper: the same recipe and budget for every way of choosing."""
+    """Beyond the paper: the same recipe and number of tokens for every method."""
     names = {
         "none": "no clustering",
         "B6-4,49": "k-medoids++",

@@ -1,4 +1,4 @@
-"""From a row of a report to the recipe that is run: the paper's own, or the same scaled to a laptop."""
+"""From a row of a report to the recipe that is run, the paper's or the same scaled to a laptop, and its hours."""
 
 import math
 from dataclasses import dataclass, replace
@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from ..cluster import Setting, Stage
 from ..data.benchmark import format_of
+from ..evaluation.costs import multiply_adds
 from ..training.recipe import Recipe, read_recipe, recipes_folder
 from .catalogue import Report, Row
 
@@ -16,6 +17,8 @@ SMALL_BLOCKS, SMALL_PATCHES, SMALL_FRAMES = 6, 36, 12
 LONG_FRAMES = 60  # of ActivityNet
 FULL_EPOCHS = 5  # of the short-video benchmarks
 QUICK = ("train.epochs=1",)
+TERAFLOPS = 30.0  # a cautious sustained rate of one recent GPU in half precision
+WIDTH, MLP_WIDTH, BLOCKS = 768, 3072, 12  # of ViT-B
 
 
 @dataclass(frozen=True)
@@ -32,19 +35,22 @@ class Plan:
 
     @property
     def x(self) -> int:
-        """Where the row stands on the axis of its figure."""
+        """The value of the row on the axis of its figure."""
         stage = self.setting.stages[0]
         return {"block B": stage.block, "clusters K": stage.k, "segments S": stage.segments}[self.row.axis]
 
     @property
     def title(self) -> str:
-        """The row's name, with what was run where that differs."""
+        """The label of the row, with what was run where that differs from it."""
         model, train, label = self.recipe.model, self.recipe.train, self.row.label
-        told = model.clustering == "none" or model.clustering in label.replace("k-medoids++, ", "")
-        ran = [] if told else [model.clustering]
-        ran += [f"{model.frames} frames"] if "frames" in label and str(model.frames) not in label else []
-        ran += [f"lr {train.lr:g}, {train.epochs} epochs"] if "epochs" in label and f"{train.lr:g}" not in label else []
-        return f"{label} ({', '.join(ran)})" if ran else label
+        actual = []
+        if model.clustering != "none" and model.clustering not in label.replace("k-medoids++, ", ""):
+            actual.append(model.clustering)
+        if "frames" in label and str(model.frames) not in label:
+            actual.append(f"{model.frames} frames")
+        if "epochs" in label and f"{train.lr:g}" not in label:
+            actual.append(f"lr {train.lr:g}, {train.epochs} epochs")
+        return f"{label} ({', '.join(actual)})" if actual else label
 
     def with_seed(self, number: int) -> "Plan":
         """The same run with the recipe's seed plus ``number``; a row that is not trained has no seed."""
@@ -67,13 +73,13 @@ def make_plans(
 
     Args:
         report: a table or curves.
-        small: on MiniVTT with the small model: blocks, patches and frames in proportion. Rows that come to the same
-            run are kept once; rows of a larger tower are left out, and of a report on several benchmarks all but
-            the first, since all would be the same benchmark here.
+        small: on MiniVTT with the small model: blocks, patches and frames in proportion. Rows that need the same run
+            are kept once. Rows of a larger tower are left out, and all but the first benchmark of a report on several,
+            since all of them would be MiniVTT.
         quick: one epoch.
-        start: the model that runs start from, in place of the recipe's; then too, rows of a larger tower are left out.
-        select_on: the split that chooses the best epoch, in place of the recipe's.
-        training: without it, rows are evaluated as they start.
+        start: the model that runs start from, instead of the recipe's; rows of a larger tower are left out then too.
+        select_on: the split that chooses the best epoch, instead of the recipe's.
+        training: if not, rows are evaluated with the weights that they start from.
     """
     plans: list[Plan] = []
     for each in report.rows:
@@ -87,22 +93,17 @@ def make_plans(
         if small:
             recipe = scaled(recipe, read_recipe(_file(row.recipe)), quick=quick)
             row = replace(row, part="", series="MiniVTT" if row.series else "")
-        updates = {"start": start} if start else {}
-        data = {"validate_on": select_on} if select_on else {}
-        recipe = recipe.model_copy(
-            update={
-                "model": recipe.model.model_copy(update=updates),
-                "data": recipe.data.model_copy(update=data),
-            }
-        )
+        model = recipe.model.model_copy(update={"start": start} if start else {})
+        data = recipe.data.model_copy(update={"validate_on": select_on} if select_on else {})
+        recipe = recipe.model_copy(update={"model": model, "data": data})
         plan = Plan(row, recipe)
-        if not any(_same(plan, other) for other in plans):
+        if not any(_same_run(plan, other) for other in plans):
             plans.append(plan)
     return plans
 
 
 def scaled(recipe: Recipe, usual: Recipe, *, quick: bool = False) -> Recipe:
-    """The recipe of MiniVTT that stands to the small model as this one stands to ViT-B/32.
+    """The recipe for MiniVTT that is to the small model what this one is to ViT-B/32.
 
     Args:
         recipe: of a row.
@@ -122,7 +123,7 @@ def scaled(recipe: Recipe, usual: Recipe, *, quick: bool = False) -> Recipe:
 
 
 def scaled_setting(setting: Setting, frames: int, small_frames: int) -> Setting:
-    """The same setting for half the blocks, 36 patches and fewer frames; segments keep their length where they can."""
+    """The same setting for half the blocks, 36 patches and fewer frames; segments keep their length where possible."""
     stages: list[Stage] = []
     sequences, length = small_frames, SMALL_PATCHES
     for stage in setting.stages:
@@ -136,21 +137,8 @@ def scaled_setting(setting: Setting, frames: int, small_frames: int) -> Setting:
     return replace(setting, stages=tuple(stages))
 
 
-def _file(recipe: str) -> Path:
-    return recipes_folder() / f"{recipe}.toml"
-
-
-def _same(one: Plan, other: Plan) -> bool:
-    parts = [(plan.row.zero_shot, plan.row.part, plan.row.series, plan.row.axis) for plan in (one, other)]
-    return parts[0] == parts[1] and not one.recipe.differences(other.recipe)
-
-
-TERAFLOPS = 30.0  # a cautious sustained rate of one recent GPU in half precision
-WIDTH, INNER, BLOCKS = 768, 3072, 12  # of ViT-B
-
-
 def training_pairs(recipe: Recipe) -> int:
-    """Pairs of an epoch by the published sizes of the benchmark; 0 where there are none."""
+    """Pairs of an epoch, from the published sizes of the benchmark; 0 where there are none."""
     published = format_of(recipe.data.benchmark).published
     size = published.get("train") or published.get("train+val")
     if size is None:
@@ -159,24 +147,31 @@ def training_pairs(recipe: Recipe) -> int:
 
 
 def expected_hours(plan: Plan, *, gpus: int, teraflops: float = TERAFLOPS) -> float:
-    """Hours of training a row on ``gpus``, if they only computed: forward and backward passes of the vision tower.
+    """Hours of training a row on ``gpus`` by arithmetic alone: forward and backward passes of the vision tower.
 
-    Decoding, text and validation come on top; clusters with slow disks wait for frames.
+    Decoding, text and validation come on top, and slow disks may leave GPUs idle.
     """
     if plan.row.zero_shot:
         return 0.0
-    from ..evaluation.costs import multiply_adds
-
     recipe = plan.recipe
     patch = 16 if "patch16" in recipe.model.start else 32
     tower = SimpleNamespace(
-        hidden_size=WIDTH, intermediate_size=INNER, num_hidden_layers=BLOCKS, num_channels=3, patch_size=patch
+        hidden_size=WIDTH, intermediate_size=MLP_WIDTH, num_hidden_layers=BLOCKS, num_channels=3, patch_size=patch
     )
-    once = multiply_adds(tower, plan.setting, recipe.model.frames, (224 // patch) ** 2)
-    operations = 2 * 3 * once * training_pairs(recipe) * recipe.train.epochs  # a backward pass is two forward passes
+    forward = multiply_adds(tower, plan.setting, recipe.model.frames, (224 // patch) ** 2)
+    operations = 2 * 3 * forward * training_pairs(recipe) * recipe.train.epochs  # a backward pass is two forward passes
     return operations / (gpus * teraflops * 1e12) / 3600
 
 
 def file_name(setting: str) -> str:
     """A setting as part of a file's name."""
     return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in setting)
+
+
+def _file(recipe: str) -> Path:
+    return recipes_folder() / f"{recipe}.toml"
+
+
+def _same_run(first: Plan, second: Plan) -> bool:
+    parts = [(plan.row.zero_shot, plan.row.part, plan.row.series, plan.row.axis) for plan in (first, second)]
+    return parts[0] == parts[1] and not first.recipe.differences(second.recipe)

@@ -1,4 +1,4 @@
-"""A table of a report: what was found beside what was published, as Markdown, for a terminal and for programs."""
+"""The table of a report: results beside the published numbers, as Markdown and as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from ..evaluation import gain
+from ..evaluation.metrics import HEADINGS, NAMES
 from ..files import write_atomic
-from .catalogue import FIGURES, Report
+from .catalogue import Report
 from .runs import Outcome
 
-HEADS = {"R1": "R@1", "R5": "R@5", "R10": "R@10", "MdR": "MdR", "MnR": "MnR"}
 DIRECTIONS = {"t2v": "T→V", "v2t": "V→T"}
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text, with a line that says what was run and notes on how to read it."""
+    """Cells as text, with a label that says what was run and notes on how to read it."""
 
     title: str
     label: str
@@ -33,7 +33,7 @@ class Table:
         return "\n".join([*lines, "", *(f"{note}  " for note in self.notes)]).rstrip() + "\n"
 
     def write(self, path: Path, content: dict[str, Any]) -> list[Path]:
-        """Write the table as ``path``.md and what is behind it as ``path``.json, each whole or not at all."""
+        """Write the table as ``path``.md and the numbers behind it as ``path``.json, each atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         texts = {".md": self.to_markdown(), ".json": json.dumps(content, indent=2) + "\n"}
         return [write_atomic(path.with_name(path.name + suffix), text) for suffix, text in texts.items()]
@@ -42,17 +42,17 @@ class Table:
 def make_table(report: Report, outcomes: Sequence[Outcome], *, small: bool) -> Table:
     """The table of a report.
 
-    On the paper's benchmarks each cell has the published figure and the difference in brackets. On MiniVTT figures of
-    another benchmark say little, so cells have the half-width of their 95 % interval, and the gain over the baseline
-    stands beside the published gain.
+    On the paper's benchmarks each cell has the published number and the difference in brackets. On MiniVTT numbers of
+    another benchmark say little, so cells have the half-width of their 95 % interval, and the gain over the baseline is
+    beside the published gain.
     """
     columns = ["method", "memory", "encode"]
-    columns += [f"{arrow} {HEADS[name]}" for arrow in DIRECTIONS.values() for name in FIGURES]
+    columns += [f"{arrow} {heading}" for arrow in DIRECTIONS.values() for heading in HEADINGS.values()]
     gains = _gains(outcomes) if small else {}
     rows = []
     for place, each in enumerate(outcomes):
         cells = [_method(each, small), _memory(each, small), _encode(each, small)]
-        cells += [_figure(each, direction, name, small) for direction in DIRECTIONS for name in FIGURES]
+        cells += [_metric(each, direction, name, small) for direction in DIRECTIONS for name in NAMES]
         rows.append((*cells, *(column[place] for column in gains.values())))
     where = f"{report.where} of the paper" if report.where else "beyond the paper"
     return Table(
@@ -65,11 +65,10 @@ def make_table(report: Report, outcomes: Sequence[Outcome], *, small: bool) -> T
 
 
 def is_baseline(outcome: Outcome) -> bool:
-    """Whether a row is the trained model without any reducer."""
+    """Whether a row is the model without clustering that the others are compared with."""
     model = outcome.plan.recipe.model
     plain = model.clustering == "none" and model.temporal == "none" and "patch16" not in model.start
-    # "CLIP zero-shot" is no baseline, except where no row was trained.
-    return plain and "zero-shot" not in outcome.plan.row.label
+    return plain and "zero-shot" not in outcome.plan.row.label  # the row "CLIP zero-shot" is not trained, others are
 
 
 def describe(outcomes: Sequence[Outcome], *, small: bool) -> str:
@@ -86,7 +85,7 @@ def describe(outcomes: Sequence[Outcome], *, small: bool) -> str:
         epochs = sorted({each.plan.recipe.train.epochs for each in trained})
         how = f"trained for {' or '.join(map(str, epochs))} epoch{'s' if epochs[-1] > 1 else ''}"
         how += f", best one chosen on {data.validate_on}"
-        how += " (too good to be compared honestly)" if data.validate_on == data.test else ""
+        how += " (too good for a fair comparison)" if data.validate_on == data.test else ""
         count = len(trained[0].seeds.results)
         how += f", mean of {count} seeds" if count > 1 else ""
     else:
@@ -95,7 +94,7 @@ def describe(outcomes: Sequence[Outcome], *, small: bool) -> str:
 
 
 def to_json(report: Report, outcomes: Sequence[Outcome], *, small: bool) -> dict[str, Any]:
-    """Everything behind a table, for programs."""
+    """The numbers behind a table, for programs."""
     return {
         "report": report.name,
         "title": report.title,
@@ -114,7 +113,7 @@ def to_json(report: Report, outcomes: Sequence[Outcome], *, small: bool) -> dict
                 "seeds": [result.metrics for result in each.seeds.results],
                 "costs": each.costs.to_json(),
                 "published": {
-                    direction: {name: each.plan.row.published.figure(direction, name) for name in FIGURES}
+                    direction: {name: each.plan.row.published.metric(direction, name) for name in NAMES}
                     for direction in DIRECTIONS
                 }
                 | {"memory_gb": each.plan.row.published.memory, "encode_ms": each.plan.row.published.encode},
@@ -130,16 +129,16 @@ def _method(outcome: Outcome, small: bool) -> str:
     return f"{row.part}: {name}" if row.part else name
 
 
-def _figure(outcome: Outcome, direction: str, name: str, small: bool) -> str:
-    own = outcome.seeds.metrics[direction][name]
+def _metric(outcome: Outcome, direction: str, name: str, small: bool) -> str:
+    value = outcome.seeds.metrics[direction][name]
     if small:
         low, high = outcome.seeds.intervals[direction][name]
-        return f"{own:.1f} ±{(high - low) / 2:.1f}"
-    return _beside(own, outcome.plan.row.published.figure(direction, name))
+        return f"{value:.1f} ±{(high - low) / 2:.1f}"
+    return _beside(value, outcome.plan.row.published.metric(direction, name))
 
 
-def _beside(own: float, published: float | None) -> str:
-    return f"{own:.1f}" if published is None else f"{own:.1f} ({published:g}, {own - published:+.1f})"
+def _beside(value: float, published: float | None) -> str:
+    return f"{value:.1f}" if published is None else f"{value:.1f} ({published:g}, {value - published:+.1f})"
 
 
 def _memory(outcome: Outcome, small: bool) -> str:
@@ -158,7 +157,7 @@ def _encode(outcome: Outcome, small: bool) -> str:
 
 
 def _gains(outcomes: Sequence[Outcome]) -> dict[str, list[str]]:
-    """Columns with what each row gains over the baseline, here and in the paper; none without a baseline."""
+    """Columns with the gain of each row over the baseline, measured and published; none without a baseline."""
     baseline = next((each for each in outcomes if is_baseline(each)), None)
     if baseline is None:
         return {}
@@ -172,8 +171,8 @@ def _gains(outcomes: Sequence[Outcome]) -> dict[str, list[str]]:
 
 
 def _published_gain(outcome: Outcome, baseline: Outcome) -> str:
-    own, base = (each.plan.row.published.figure("t2v", "R1") for each in (outcome, baseline))
-    return "" if own is None or base is None or outcome is baseline else f"{own - base:+.1f}"
+    value, base = (each.plan.row.published.metric("t2v", "R1") for each in (outcome, baseline))
+    return "" if value is None or base is None or outcome is baseline else f"{value - base:+.1f}"
 
 
 def _notes(outcomes: Sequence[Outcome], *, small: bool) -> list[str]:
@@ -185,7 +184,7 @@ def _notes(outcomes: Sequence[Outcome], *, small: bool) -> list[str]:
             notes.append("Seeds: the lowest and the highest gain of a seed over the same seed of the baseline.")
         notes.append("The paper's gains are from other data and a larger model: only their signs can be compared.")
     else:
-        notes.append("In brackets: the published figure, and ours minus it.")
+        notes.append("In brackets: the published number, and ours minus it.")
         notes.append("The paper chose the best epoch on the test split.")
     if on_cpu:
         notes.append("MB saved: what one video keeps for the backward pass (and as a part of no clustering).")

@@ -1,4 +1,7 @@
-"""Clustering put into a model that was trained without it: how much recall each setting costs, over B, K and S."""
+"""Clustering in a model that was trained without it: how much recall each setting costs, over B, K and S.
+
+Many settings share one pass: a video is decoded once for them, and the blocks before the first stage run once.
+"""
 
 import hashlib
 import json
@@ -28,8 +31,18 @@ from .table import Table
 
 NONE = "none"
 CLOSENESS = "closeness.json"  # written last: a result without it is not finished
-TOGETHER = 12  # settings that share decoding and first blocks; what is found is kept after as many
-OnProgress = Callable[[int, int], None]  # videos encoded, of how many
+SETTINGS_PER_PASS = 12  # settings that share decoding and the first blocks; results are saved after each pass
+AXES = ("block B", "clusters K", "segments S, as many tokens in all")
+DRAWN = {  # methods of the curves, in the notation of a setting
+    "kmedoids": "medoids (the paper)",
+    "kmedoids[proportional]": "medoids, weighed by cluster size",
+    "means": "cluster means, weighed by cluster size",
+}
+TABLED = (  # compared with half the usual K
+    "spectral[sigma=median]", "means[proportional=false]", "tome", "dpcknn", "dpcknn[proportional]", "kkz", "attention",
+    "sampling", "random",
+)  # fmt: skip
+OnProgress = Callable[[int, int], None]  # videos encoded, total
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +53,17 @@ class SettingResult:
     result: Evaluation
     against_none: Comparison
     closeness: float  # mean cosine of the videos' vectors to those without clustering
-    tokens: float  # tokens of a segment after the last stage, as a part of those before; 1 without clustering
+    tokens: float  # share of the patch tokens that is left after the last stage; 1 without clustering
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a curve."""
+
+    axis: str
+    x: int
+    method: str
+    setting: str
 
 
 def run_settings(
@@ -56,7 +79,7 @@ def run_settings(
     Results are kept in ``folder``, by setting, model and data, and not computed again.
 
     Args:
-        model: its clustering is changed, and put back.
+        model: its clustering is changed, and restored.
         benchmark: a loaded split.
         settings: in the paper's notation.
         folder: where the results are kept.
@@ -67,35 +90,101 @@ def run_settings(
     weights = weights_fingerprint(model)
     places = {each: folder / f"{file_name(each)}-{weights}-{benchmark.fingerprint}" for each in wanted}
     missing = [each for each, place in places.items() if not (place / CLOSENESS).exists()]
-    parts = [missing[first : first + TOGETHER] for first in range(0, len(missing), TOGETHER)]
-    for number, part in enumerate(parts):
+    passes = [missing[first : first + SETTINGS_PER_PASS] for first in range(0, len(missing), SETTINGS_PER_PASS)]
+    for number, together in enumerate(passes):
 
         def show(done: int, total: int, number: int = number) -> None:
-            on_progress(number * total + done, len(parts) * total)
+            on_progress(number * total + done, len(passes) * total)
 
-        for setting, (result, closeness) in _evaluate(model, benchmark, part, show).items():
+        for setting, (result, closeness) in _evaluate(model, benchmark, together, show).items():
             result.save(places[setting])
-            content = json.dumps({"cosine": closeness}) + "\n"
-            write_atomic(places[setting] / CLOSENESS, content)
-    found = {setting: Evaluation.load(place) for setting, place in places.items()}
+            write_atomic(places[setting] / CLOSENESS, json.dumps({"cosine": closeness}) + "\n")
+    results = {setting: Evaluation.load(place) for setting, place in places.items()}
     return [
         SettingResult(
             setting,
             result,
-            compare(found[NONE], result),
+            compare(results[NONE], result),
             closeness=json.loads((places[setting] / CLOSENESS).read_text())["cosine"],
             tokens=kept_share(Setting.parse(setting), model.frames, model.attachment.patches),
         )
-        for setting, result in found.items()
+        for setting, result in results.items()
     ]
 
 
 def kept_share(setting: Setting, frames: int, patches: int) -> float:
-    """Patch tokens that are left after the last stage, as a part of all patch tokens of the video."""
+    """The share of a video's patch tokens that is left after the last stage."""
     if not setting.stages:
         return 1.0
     last = setting.stages[-1]
     return last.segments * last.k / (frames * patches)
+
+
+def sweep_points(*, blocks: int, patches: int, frames: int) -> list[Point]:
+    """Curves through :func:`usual_stage`, along each of its numbers."""
+    usual = usual_stage(blocks=blocks, patches=patches, frames=frames)
+    places = sorted({min(blocks - 1, max(1, round(blocks * part / 6))) for part in (1, 2, 3, 4, 5)})
+    most = patches * frames // usual.segments
+    counts = sorted({min(most, max(1, patches * part // 8)) for part in (1, 2, 4, 8, 16)})
+    cuts = [s for s in range(2, frames + 1) if frames % s == 0] or [1]
+    stages = [(AXES[0], b, replace(usual, block=b)) for b in places]
+    stages += [(AXES[1], n, replace(usual, k=n)) for n in counts]
+    stages += [(AXES[2], s, replace(usual, segments=s, k=max(1, usual.segments * usual.k // s))) for s in cuts]
+    return [Point(axis, x, method, _setting(method, stage)) for method in DRAWN for axis, x, stage in stages]
+
+
+def usual_stage(*, blocks: int, patches: int, frames: int) -> Stage:
+    """What B6-4,49 is to ViT-B/32 and 12 frames: the middle, three frames a segment, as many centres as patches."""
+    return Stage(max(1, blocks // 2), frames // 3 if frames % 3 == 0 else 1, patches)
+
+
+def sweep_settings(*, blocks: int, patches: int, frames: int) -> list[str]:
+    """All settings of the curves and of the table, each once."""
+    usual = usual_stage(blocks=blocks, patches=patches, frames=frames)
+    drawn = [point.setting for point in sweep_points(blocks=blocks, patches=patches, frames=frames)]
+    tabled = [_setting(method, replace(usual, k=max(1, patches // 2))) for method in TABLED]
+    return list(dict.fromkeys([*drawn, *tabled]))
+
+
+def settings_table(results: Sequence[SettingResult], model: str) -> Table:
+    """One line a setting: recall, its difference to none, and how close the vectors stay. ``model`` is its name."""
+    columns = ("setting", "tokens left", "T→V R@1", "over none", "T→V R@5", "T→V R@10", "T→V MnR", "V→T R@1",
+               "over none", "cosine")  # fmt: skip
+    rows = []
+    for each in results:
+        t2v, v2t = each.result.metrics["t2v"], each.result.metrics["v2t"]
+        rows.append((
+            f"`{each.setting}`", f"{100 * each.tokens:.0f} %", f"{t2v['R1']:.1f}", _difference(each, "t2v"),
+            f"{t2v['R5']:.1f}", f"{t2v['R10']:.1f}", f"{t2v['MnR']:.2f}", f"{v2t['R1']:.1f}", _difference(each, "v2t"),
+            f"{each.closeness:.3f}",
+        ))  # fmt: skip
+    first = results[0].result
+    notes = (
+        "Over none: the difference to no clustering with its 95 % bootstrap interval over videos; * where it excludes "
+        "zero.",
+        "Cosine: mean cosine of the videos' vectors to those without clustering.",
+    )
+    label = f"Clustering put into the model {model} as it is; {first.frames} frames; {first.label()}."
+    return Table("Clustering without training (beyond the paper)", label, columns, tuple(rows), notes)
+
+
+def to_json(results: Sequence[SettingResult]) -> dict[str, Any]:
+    """The numbers behind the table, for programs."""
+    return {
+        "label": results[0].result.label(),
+        "frames": results[0].result.frames,
+        "trials": [
+            {
+                "setting": each.setting,
+                "tokens": each.tokens,
+                "metrics": each.result.metrics,
+                "over_none": each.against_none.difference,
+                "intervals": each.against_none.intervals,
+                "cosine": each.closeness,
+            }
+            for each in results
+        ],
+    }
 
 
 def weights_fingerprint(model: CenterCLIP) -> str:
@@ -203,101 +292,12 @@ def _already_run(blocks: nn.ModuleList, count: int, outputs: dict[int, Any]) -> 
             del block.forward
 
 
-AXES = ("block B", "clusters K", "segments S, as many tokens in all")
-DRAWN = {  # methods of the curves, by how they are written
-    "kmedoids": "medoids (the paper)",
-    "kmedoids[proportional]": "medoids, weighed by cluster size",
-    "means": "cluster means, weighed by cluster size",
-}
-TABLED = (  # compared with half the usual K
-    "spectral[sigma=median]", "means[proportional=false]", "tome", "dpcknn", "dpcknn[proportional]", "kkz", "attention",
-    "sampling", "random",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Point:
-    """One point of a curve."""
-
-    axis: str
-    x: int
-    method: str
-    setting: str
-
-
-def sweep_points(*, blocks: int, patches: int, frames: int) -> list[Point]:
-    """Curves through :func:`usual_stage`, along each of its numbers."""
-    usual = usual_stage(blocks=blocks, patches=patches, frames=frames)
-    places = sorted({min(blocks - 1, max(1, round(blocks * part / 6))) for part in (1, 2, 3, 4, 5)})
-    most = patches * frames // usual.segments
-    counts = sorted({min(most, max(1, patches * part // 8)) for part in (1, 2, 4, 8, 16)})
-    cuts = [s for s in range(2, frames + 1) if frames % s == 0] or [1]
-    stages = [(AXES[0], b, replace(usual, block=b)) for b in places]
-    stages += [(AXES[1], n, replace(usual, k=n)) for n in counts]
-    stages += [(AXES[2], s, replace(usual, segments=s, k=max(1, usual.segments * usual.k // s))) for s in cuts]
-    return [Point(axis, x, method, _setting(method, stage)) for method in DRAWN for axis, x, stage in stages]
-
-
-def usual_stage(*, blocks: int, patches: int, frames: int) -> Stage:
-    """What B6-4,49 is to ViT-B/32 and 12 frames: half-way, three frames a segment, as many centres as patches."""
-    return Stage(max(1, blocks // 2), frames // 3 if frames % 3 == 0 else 1, patches)
-
-
-def sweep_settings(*, blocks: int, patches: int, frames: int) -> list[str]:
-    """All settings of the curves and of the table, each once."""
-    usual = usual_stage(blocks=blocks, patches=patches, frames=frames)
-    drawn = [point.setting for point in sweep_points(blocks=blocks, patches=patches, frames=frames)]
-    tabled = [_setting(method, replace(usual, k=max(1, patches // 2))) for method in TABLED]
-    return list(dict.fromkeys([*drawn, *tabled]))
-
-
-def trials_table(trials: Sequence[SettingResult], model: str) -> Table:
-    """One line a setting: recall, what it differs from none, and how close the vectors stay. ``model`` is its name."""
-    columns = ("setting", "tokens left", "T→V R@1", "over none", "T→V R@5", "T→V R@10", "T→V MnR", "V→T R@1",
-               "over none", "cosine")  # fmt: skip
-    rows = []
-    for trial in trials:
-        t2v, v2t = trial.result.metrics["t2v"], trial.result.metrics["v2t"]
-        rows.append((
-            f"`{trial.setting}`", f"{100 * trial.tokens:.0f} %", f"{t2v['R1']:.1f}", _difference(trial, "t2v"),
-            f"{t2v['R5']:.1f}", f"{t2v['R10']:.1f}", f"{t2v['MnR']:.2f}", f"{v2t['R1']:.1f}", _difference(trial, "v2t"),
-            f"{trial.closeness:.3f}",
-        ))  # fmt: skip
-    first = trials[0].result
-    notes = (
-        "Over none: the difference to no clustering with its 95 % bootstrap interval over videos; * where that leaves "
-        "out zero.",
-        "Cosine: of the videos' vectors to those without clustering, the mean.",
-    )
-    label = f"Clustering put into the model {model} as it is; {first.frames} frames; {first.label()}."
-    return Table("Clustering without training (beyond the paper)", label, columns, tuple(rows), notes)
-
-
-def to_json(trials: Sequence[SettingResult]) -> dict[str, Any]:
-    """Everything behind the table, for programs."""
-    return {
-        "label": trials[0].result.label(),
-        "frames": trials[0].result.frames,
-        "trials": [
-            {
-                "setting": trial.setting,
-                "tokens": trial.tokens,
-                "metrics": trial.result.metrics,
-                "over_none": trial.against_none.difference,
-                "intervals": trial.against_none.intervals,
-                "cosine": trial.closeness,
-            }
-            for trial in trials
-        ],
-    }
-
-
 def _setting(method: str, stage: Stage) -> str:
     return str(Setting.parse(f"{method}:{stage}"))
 
 
-def _difference(trial: SettingResult, direction: str) -> str:
-    found = trial.against_none
-    low, high = found.intervals[direction]["R1"]
-    star = "*" if found.clear(direction, "R1") else ""
-    return f"{found.difference[direction]['R1']:+.1f} [{low:+.1f}, {high:+.1f}]{star}"
+def _difference(result: SettingResult, direction: str) -> str:
+    comparison = result.against_none
+    low, high = comparison.intervals[direction]["R1"]
+    star = "*" if comparison.clear(direction, "R1") else ""
+    return f"{comparison.difference[direction]['R1']:+.1f} [{low:+.1f}, {high:+.1f}]{star}"
