@@ -81,11 +81,12 @@ def test_counts_of_the_splits() -> None:
         clip_counts(19)
 
 
-def test_images_are_read_like_videos_and_force_removes_only_what_was_made(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["minivtt-images", "minivtt-stills"])  # the second is its former name
+def test_images_are_read_like_videos_and_force_removes_only_what_was_made(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "images"
     result = CliRunner().invoke(
         app,
-        ["make", "minivtt-images", str(folder), "--clips", "40", "--workers", "1", "--things", "shapes", "--json"],
+        ["make", name, str(folder), "--clips", "40", "--workers", "1", "--things", "shapes", "--json"],
     )
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["clips"] == {"train": 38, "val": 2}
@@ -99,6 +100,8 @@ def test_images_are_read_like_videos_and_force_removes_only_what_was_made(tmp_pa
     assert report.made == 20
     assert len(load("folder", folder, "train+val")) == 20
     assert (folder / "notes.txt").exists()
+    info = folder / "minivtt.json"
+    info.write_text(info.read_text().replace('"images"', '"stills"'))  # what older versions wrote
     make_images(folder, clips=21, seed=1, workers=1, things="shapes")
     with pytest.raises(DataError, match="was made for 21 clips"):
         make_images(folder, clips=20, seed=1, things="shapes")
