@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .common import clock, progress
+
 if TYPE_CHECKING:
     from ..search import Hit
 
@@ -18,21 +20,20 @@ QUERIES = (
     "a banana disappears",
     "a tax declaration",
 )
-BEST = 3  # hits of a query
+TOP = 3  # hits of each query
 
 
 def demo(
     folder: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for the index and the picture of the hits.")
+        Path, typer.Option("--output", "-o", help="Folder for the index and an image of the hits.")
     ] = Path("centerclip-demo"),
 ) -> None:
-    """Index about 60 bundled clips with the bundled model, search them, and show what was found and when."""
+    """Index about 60 bundled clips with the bundled model, search them, and show the hits with their times."""
     from rich.console import Console
 
     from ..bundled import DEMO, demo_clips
     from ..plots.hits import hits_sheet
     from ..search import VideoIndex
-    from .common import clock, progress
 
     console = Console(highlight=False, soft_wrap=True)
     clips = demo_clips()
@@ -42,25 +43,25 @@ def demo(
         report = index.add(clips, on_progress=lambda at: bar(at.finished, at.total))
     count = len(index.videos())
     console.print(
-        f"[bold]{count} clips[/] of MiniVTT, a generated world of drawn things, {report.added} of them indexed now "
+        f"[bold]{count} clips[/] of MiniVTT, a generated world of drawn things; {report.added} of them indexed now "
         f"in {time.perf_counter() - began:.0f} s, on the CPU.\n"
     )
     rows: list[tuple[str, list[Hit], bool]] = []
     for query in QUERIES:
         began = time.perf_counter()
-        found = index.search(query, top=BEST)
-        rows.append((query, list(found), found.convincing))
-        doubt = "" if found.convincing else "   (nothing convincing found; the nearest are)"
-        console.print(f"[bold]{query}[/]{doubt}  [dim]{1000 * (time.perf_counter() - began):.0f} ms[/]")
-        for hit in found:
+        hits = index.search(query, top=TOP)
+        rows.append((query, list(hits), hits.convincing))
+        note = "" if hits.convincing else "   (nothing convincing found; the nearest are)"
+        console.print(f"[bold]{query}[/]{note}  [dim]{1000 * (time.perf_counter() - began):.0f} ms[/]")
+        for hit in hits:
             console.print(f"   {hit.score:.2f}  {hit.title}  {clock(hit.start)}-{clock(hit.end)}")
-    picture = folder / "hits.png"
-    hits_sheet(rows).save(picture)
-    console.print(f"\nThe best frame of each hit is in [bold]{picture}[/].")
+    image = folder / "hits.png"
+    hits_sheet(rows).save(image)
+    console.print(f"\nA frame of each hit is in [bold]{image}[/].")
     console.print(
-        "\nThis small model knows drawn things in drawn places; it has never seen a photograph. Next:\n"
+        "\nThis small model knows drawn things in drawn places; it has never seen a photo. Next:\n"
         f'  centerclip search "a cat at night" --index {folder / "index"}   your own sentence, on these clips\n'
         f"  centerclip serve --index {folder / 'index'}   the same on a web page\n"
-        "  centerclip index ~/Videos   your own videos, with a real CLIP (fetched once)\n"
+        "  centerclip index ~/Videos   your own videos, with a real CLIP (downloaded once)\n"
         '  centerclip search "a child blows out candles"'
     )
