@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -67,9 +68,18 @@ def test_loading_leaves_the_random_numbers_of_the_training_alone(benchmark: Benc
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_spawned_workers_give_the_same(benchmark: Benchmark) -> None:
+@pytest.fixture
+def spawning() -> Iterator[None]:
+    """Processes start fresh, as on macOS and Windows."""
+    usual = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    yield
+    multiprocessing.set_start_method(usual, force=True)
+
+
+def test_spawned_workers_give_the_same(benchmark: Benchmark, spawning: None) -> None:
     setting = {"training": True, "batch_size": 5, "frames": 2, "size": 16}
-    spawned = next(Loader(benchmark, workers=1, start_method="spawn", **setting).epoch(1))
+    spawned = next(Loader(benchmark, workers=1, **setting).epoch(1))
     assert same(spawned, next(Loader(benchmark, workers=0, **setting).epoch(1)))
 
 

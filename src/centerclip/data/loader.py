@@ -27,6 +27,7 @@ from .benchmark import Benchmark, Clip
 ItemKind = Literal["videos", "pairs"]
 Key = tuple[int, int]  # epoch, item: a worker needs both to know what to draw
 Resize = Callable[[Tensor], Tensor]
+READ_AHEAD = 2  # batches that each worker decodes before they are needed
 log = logging.getLogger(__name__)
 
 
@@ -70,10 +71,8 @@ class Loader:
         rank: this process, of ``world``.
         world: number of processes that share an epoch.
         workers: decoding processes; 0 decodes in this one. By default this rank's share of the cores.
-        read_ahead: batches that each worker decodes ahead.
         on_error: ``raise`` stops at a video that cannot be read; ``skip`` leaves it out of its batch, logs it and
             keeps it in ``failures``.
-        start_method: how workers start (``fork``, ``spawn``, ``forkserver``); by default as the system does.
     """
 
     def __init__(
@@ -91,9 +90,7 @@ class Loader:
         rank: int = 0,
         world: int = 1,
         workers: int | None = None,
-        read_ahead: int = 2,
         on_error: Literal["raise", "skip"] = "raise",
-        start_method: str | None = None,
     ) -> None:
         self.benchmark, self.on_error = benchmark, on_error
         self.failures: dict[str, str] = {}
@@ -116,8 +113,6 @@ class Loader:
                 "use a smaller batch."
             )
         self.workers = 0 if draws else cores_per_rank(world) if workers is None else workers
-        self._read_ahead = read_ahead
-        self._start_method = start_method
         self._loader: DataLoader[tuple[Batch | None, list[Failure]]] | None = None
 
     def __len__(self) -> int:
@@ -170,9 +165,8 @@ class Loader:
             batch_sampler=self._batches,
             collate_fn=self._items.collate,
             num_workers=self.workers,
-            prefetch_factor=self._read_ahead if parallel else None,
+            prefetch_factor=READ_AHEAD if parallel else None,
             persistent_workers=parallel,
-            multiprocessing_context=self._start_method if parallel else None,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator(),  # else each epoch would draw from the training's generator
         )
@@ -259,16 +253,8 @@ class Failure:
 class VideoItems(Dataset[Item | Failure]):
     """The items of a benchmark by (epoch, index); the same key always gives the same frames and caption.
 
-    Args:
-        benchmark: a loaded split.
-        frames: frames of an item.
-        size: side of the square frames, in pixels.
-        kind: ``videos`` has each video once; ``pairs`` has each (video, caption) once.
-        seed: seed of the run; None takes bin centres and, of ``videos``, the first caption.
-        draws: 0 draws new frames each epoch; N draws N times per video, decodes each draw once, keeps it in memory and
-            takes them in turn.
-        squash: ``[T, H, W, 3] -> [T, size, size, 3]``, for models that resize instead of centre-cropping.
-        threads: decode threads for frames that are kept.
+    Args are those of :class:`Loader`, whose ``items`` is ``kind``. Without a ``seed`` frames are bin centres and, of
+    ``videos``, captions the first. Frames that are kept (``draws``) are decoded in ``threads``.
     """
 
     def __init__(

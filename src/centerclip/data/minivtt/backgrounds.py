@@ -22,6 +22,11 @@ def _to_image(pixels: np.ndarray) -> Image.Image:
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 
+def _canvas(pixels: np.ndarray) -> tuple[Image.Image, ImageDraw.ImageDraw]:
+    image = _to_image(pixels)
+    return image, ImageDraw.Draw(image)
+
+
 def _smooth_noise(rng: Rng, width: int, height: int, cells: int, tall: float = 1.0) -> np.ndarray:
     """Smooth noise ``[height, width]`` from -1 to 1; ``tall`` above 1 stretches it upwards, below 1 sideways."""
     rows, columns = max(2, round(cells * height / width / tall)), max(2, cells)
@@ -59,6 +64,10 @@ def _hills(
     draw.polygon([*outline, (width + 8, height), (0, height)], fill=_rgb(colour))
 
 
+def _around(x: float, y: float, radius: float) -> tuple[float, float, float, float]:
+    return x - radius, y - radius, x + radius, y + radius
+
+
 def _rgb(colour: Colour) -> tuple[int, int, int]:
     red, green, blue = (int(min(255, max(0, part))) for part in colour)
     return red, green, blue
@@ -77,8 +86,7 @@ def _sea(width: int, height: int, rng: Rng) -> Image.Image:
     horizon = rng.uniform(0.25, 0.4)
     pixels = _gradient(width, height, (0, _vary(rng, (120, 190, 240))), (horizon, (205, 230, 245)), (1, (0, 0, 0)))
     _ground(pixels, rng, horizon, _vary(rng, (25, 100, 175)), 0.3, 9, 0.12)
-    image = _to_image(pixels)
-    draw = ImageDraw.Draw(image)
+    image, draw = _canvas(pixels)
     for _ in range(40):  # crests of waves
         y = rng.uniform(horizon + 0.03, 1) * height
         x, length = rng.uniform(0, width), rng.uniform(4, 16) * (0.4 + y / height)
@@ -87,8 +95,7 @@ def _sea(width: int, height: int, rng: Rng) -> Image.Image:
 
 
 def _city(width: int, height: int, rng: Rng) -> Image.Image:
-    image = _to_image(_gradient(width, height, (0, _vary(rng, (170, 195, 215))), (1, (225, 220, 210))))
-    draw = ImageDraw.Draw(image)
+    image, draw = _canvas(_gradient(width, height, (0, _vary(rng, (170, 195, 215))), (1, (225, 220, 210))))
     x = -10.0
     while x < width:
         wide, top = rng.uniform(0.14, 0.26) * height, rng.uniform(0.08, 0.5) * height
@@ -105,13 +112,12 @@ def _city(width: int, height: int, rng: Rng) -> Image.Image:
 
 
 def _night(width: int, height: int, rng: Rng) -> Image.Image:
-    image = _to_image(_gradient(width, height, (0, _vary(rng, (8, 12, 45), 6)), (1, _vary(rng, (40, 45, 95), 10))))
-    draw = ImageDraw.Draw(image)
+    image, draw = _canvas(_gradient(width, height, (0, _vary(rng, (8, 12, 45), 6)), (1, _vary(rng, (40, 45, 95), 10))))
     for _ in range(45):
         x, y, tone = rng.uniform(0, width), rng.uniform(0, 0.75 * height), int(rng.uniform(120, 255))
         draw.point((x, y), fill=(tone, tone, tone))
     radius, x, y = rng.uniform(0.08, 0.12) * height, rng.uniform(0.1, 0.9) * width, rng.uniform(0.12, 0.25) * height
-    draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=(235, 232, 205))
+    draw.ellipse(_around(x, y, radius), fill=(235, 232, 205))
     _hills(draw, rng, width, height, 0.95, 0.18, _vary(rng, (12, 14, 30), 5))
     return image
 
@@ -121,23 +127,21 @@ def _grass(width: int, height: int, rng: Rng) -> Image.Image:
     pixels = _gradient(width, height, (0, _vary(rng, (135, 200, 245))), (horizon, (215, 235, 245)), (1, (0, 0, 0)))
     green = _vary(rng, (85, 160, 55))
     _ground(pixels, rng, horizon, green, 0.25, 40, 2.0)
-    image = _to_image(pixels)
-    draw = ImageDraw.Draw(image)
+    image, draw = _canvas(pixels)
     for _ in range(90):  # blades
         x, y, tone = rng.uniform(0, width), rng.uniform(horizon + 0.05, 1) * height, rng.uniform(0.6, 1.3)
         blade = (x, y, x + rng.uniform(-2, 2), y - rng.uniform(3, 8))
         draw.line(blade, fill=_rgb(_scaled(green, tone)))
     for _ in range(8):  # daisies
         x, y = rng.uniform(0, width), rng.uniform(horizon + 0.1, 1) * height
-        draw.ellipse((x - 1.5, y - 1.5, x + 1.5, y + 1.5), fill=(250, 245, 200))
+        draw.ellipse(_around(x, y, 1.5), fill=(250, 245, 200))
     return image
 
 
 def _desert(width: int, height: int, rng: Rng) -> Image.Image:
-    image = _to_image(
+    image, draw = _canvas(
         _gradient(width, height, (0, _vary(rng, (240, 190, 120))), (0.6, (250, 225, 170)), (1, (250, 225, 170)))
     )
-    draw = ImageDraw.Draw(image)
     for base, tone in ((0.62, 0.8), (0.8, 0.92), (1.02, 1.04)):
         _hills(draw, rng, width, height, base, 0.22, _vary(rng, (225 * tone, 165 * tone, 90 * tone), 8))
     pixels = np.asarray(image, dtype=np.float32)
@@ -145,10 +149,9 @@ def _desert(width: int, height: int, rng: Rng) -> Image.Image:
 
 
 def _snow(width: int, height: int, rng: Rng) -> Image.Image:
-    image = _to_image(
+    image, draw = _canvas(
         _gradient(width, height, (0, _vary(rng, (150, 175, 205))), (0.6, (215, 225, 235)), (1, (240, 244, 250)))
     )
-    draw = ImageDraw.Draw(image)
     for _ in range(4):  # mountains with white tops
         x, top, half = rng.uniform(0, width), rng.uniform(0.12, 0.3) * height, rng.uniform(0.25, 0.4) * height
         foot = 0.62 * height
@@ -159,15 +162,14 @@ def _snow(width: int, height: int, rng: Rng) -> Image.Image:
     _hills(draw, rng, width, height, 0.68, 0.1, (236, 241, 248))
     for _ in range(70):  # flakes
         x, y, radius = rng.uniform(0, width), rng.uniform(0, height), rng.uniform(0.5, 1.6)
-        draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=(252, 253, 255))
+        draw.ellipse(_around(x, y, radius), fill=(252, 253, 255))
     return image
 
 
 def _forest(width: int, height: int, rng: Rng) -> Image.Image:
     pixels = _gradient(width, height, (0, _vary(rng, (60, 100, 60), 10)), (0.7, (100, 130, 80)), (1, (60, 80, 40)))
     pixels *= 1 + 0.35 * _smooth_noise(rng, width, height, 22)[..., None]
-    image = _to_image(pixels)
-    draw = ImageDraw.Draw(image)
+    image, draw = _canvas(pixels)
     for _ in range(round(width / 16)):  # trunks and firs
         x, foot, tall = rng.uniform(0, width), rng.uniform(0.75, 0.98) * height, rng.uniform(0.45, 0.8) * height
         draw.rectangle((x - 2.5, foot - tall * 0.3, x + 2.5, foot), fill=_rgb(_vary(rng, (80, 55, 35), 10)))
@@ -183,8 +185,7 @@ def _beach(width: int, height: int, rng: Rng) -> Image.Image:
     stops = ((0, _vary(rng, (90, 180, 240))), (horizon, (190, 225, 245)), (horizon + 0.01, (40, 150, 190)))
     pixels = _gradient(width, height, *stops, (shore, (120, 215, 215)), (1, (0, 0, 0)))
     _ground(pixels, rng, shore, _vary(rng, (235, 205, 150), 10), 0.1, 60, 1.0)
-    image = _to_image(pixels)
-    draw = ImageDraw.Draw(image)
+    image, draw = _canvas(pixels)
     for x in range(-10, width, 14):  # foam
         y = shore * height + rng.uniform(-2, 2)
         draw.ellipse((x, y - 3, x + 18, y + 3), fill=(245, 250, 250))
@@ -201,15 +202,14 @@ def _beach(width: int, height: int, rng: Rng) -> Image.Image:
 def _space(width: int, height: int, rng: Rng) -> Image.Image:
     glow = np.maximum(0, _smooth_noise(rng, width, height, 4))[..., None]
     tint = np.array([(120, 40, 140), (40, 60, 150), (140, 50, 70)][rng.integers(3)], dtype=np.float32)
-    image = _to_image(np.array((6, 5, 14), dtype=np.float32) + glow * tint * 0.8)
-    draw = ImageDraw.Draw(image)
+    image, draw = _canvas(np.array((6, 5, 14), dtype=np.float32) + glow * tint * 0.8)
     for _ in range(110):
         x, y, tone = rng.uniform(0, width), rng.uniform(0, height), int(rng.uniform(130, 255))
         draw.point((x, y), fill=(tone, tone, tone))
     for _ in range(2):  # planets
         x, y, radius = rng.uniform(0, width), rng.uniform(0, height), rng.uniform(0.07, 0.15) * height
         colour = [(200, 120, 70), (90, 150, 160), (180, 170, 120), (150, 90, 150)][rng.integers(4)]
-        draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=_rgb(_vary(rng, colour)))
+        draw.ellipse(_around(x, y, radius), fill=_rgb(_vary(rng, colour)))
         if rng.random() < 0.5:
             box = (x - 1.8 * radius, y - 0.4 * radius, x + 1.8 * radius, y + 0.4 * radius)
             draw.ellipse(box, outline=(210, 200, 180), width=2)
@@ -221,9 +221,8 @@ def _kitchen(width: int, height: int, rng: Rng) -> Image.Image:
     pixels = np.full((height, width, 3), tile, dtype=np.float32) * (
         1 + 0.03 * _smooth_noise(rng, width, height, 10)[..., None]
     )
-    image = _to_image(pixels)
-    draw = ImageDraw.Draw(image)
-    step, line = int(rng.uniform(0.1, 0.14) * height), _rgb((tile[0] * 0.72, tile[1] * 0.72, tile[2] * 0.72))
+    image, draw = _canvas(pixels)
+    step, line = int(rng.uniform(0.1, 0.14) * height), _rgb(_scaled(tile, 0.72))
     for x in range(0, width, step):
         draw.line((x, 0, x, height), fill=line)
     for y in range(0, height, step):
@@ -235,9 +234,7 @@ def _kitchen(width: int, height: int, rng: Rng) -> Image.Image:
     )
     draw.rectangle((0, counter + 0.07 * height, width, height), fill=_rgb(wood))
     for x in range(int(rng.uniform(0, 20)), width, int(0.3 * height)):  # cupboard doors with knobs
-        draw.line(
-            (x, counter + 0.07 * height, x, height), fill=_rgb((wood[0] * 0.6, wood[1] * 0.6, wood[2] * 0.6)), width=2
-        )
+        draw.line((x, counter + 0.07 * height, x, height), fill=_rgb(_scaled(wood, 0.6)), width=2)
         draw.ellipse((x + 5, counter + 0.15 * height, x + 9, counter + 0.15 * height + 4), fill=(225, 225, 225))
     return image
 
@@ -246,8 +243,7 @@ def _road(width: int, height: int, rng: Rng) -> Image.Image:
     horizon = rng.uniform(0.25, 0.35)
     pixels = _gradient(width, height, (0, _vary(rng, (165, 195, 220))), (horizon, (230, 230, 225)), (1, (0, 0, 0)))
     _ground(pixels, rng, horizon, _vary(rng, (150, 150, 95)), 0.2, 30, 1.0)
-    image = _to_image(pixels)
-    draw = ImageDraw.Draw(image)
+    image, draw = _canvas(pixels)
     top, middle, tone = horizon * height, width / 2 + rng.uniform(-0.1, 0.1) * width, rng.uniform(70, 100)
     foot = 0.62 * max(width, height)
     edges = [
@@ -277,8 +273,7 @@ def _underwater(width: int, height: int, rng: Rng) -> Image.Image:
         width, height, (0, _vary(rng, (60, 180, 200))), (0.8, _vary(rng, (10, 75, 120))), (1, (10, 60, 95))
     )
     pixels *= 1 + 0.22 * _smooth_noise(rng, width, height, 7, 4.0)[..., None]  # shafts of light
-    image = _to_image(pixels)
-    draw = ImageDraw.Draw(image)
+    image, draw = _canvas(pixels)
     _hills(draw, rng, width, height, 1.0, 0.14, _vary(rng, (150, 140, 100), 12))
     for _ in range(12):  # weeds
         x, tall = rng.uniform(0, width), rng.uniform(0.12, 0.35) * height
@@ -286,7 +281,7 @@ def _underwater(width: int, height: int, rng: Rng) -> Image.Image:
         draw.line(sway, fill=_rgb(_vary(rng, (30, 120, 70), 20)), width=3)
     for _ in range(25):  # bubbles
         x, y, radius = rng.uniform(0, width), rng.uniform(0, height), rng.uniform(1, 3.5)
-        draw.ellipse((x - radius, y - radius, x + radius, y + radius), outline=(180, 225, 235))
+        draw.ellipse(_around(x, y, radius), outline=(180, 225, 235))
     return image
 
 
