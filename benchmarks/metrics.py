@@ -1,10 +1,10 @@
-"""Ranks of large benchmarks: how long they take, and how much memory.
+"""Time and memory of ranking large benchmarks.
 
     python benchmarks/metrics.py            # MSVD's size, and 20,000 x 20,000: half a minute
     python benchmarks/metrics.py --full     # also 100,000 x 100,000: minutes
 
-Vectors are random, of width 512; a caption's vector leans towards its video's. Memory is what the process takes beyond
-the vectors themselves, at its peak.
+Vectors are random, of width 512; a caption's vector is close to its video's. Memory is the peak of the process, without
+the vectors themselves.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def vectors(captions: int, videos: int) -> tuple[torch.Tensor, torch.Tensor, tor
 
 @dataclass(frozen=True)
 class Cost:
-    """What some work takes: seconds on the clock and of processors, and megabytes at its peak."""
+    """Wall-clock seconds, processor seconds of all threads, and megabytes at the peak."""
 
     seconds: float
     processor: float
@@ -45,7 +45,7 @@ class Cost:
 
 
 def cost(work: Callable[[], object], rounds: int) -> Cost:
-    """The best of several rounds: other work on the machine only ever adds time."""
+    """The fastest of several rounds: other work on the machine only ever adds time."""
     return min((_once(work) for _ in range(rounds)), key=lambda each: each.seconds)
 
 
@@ -82,8 +82,8 @@ def main() -> None:
             rank_vectors(texts[:9], gallery, owners[:9])  # the first product also sets up the threads
             ranks = cost(partial(rank_vectors, texts, gallery, owners), rounds)
             top = cost(partial(rank_vectors, texts, gallery, owners, top=5), rounds) if rounds > 1 else None
-            made_up = np.random.default_rng(0).integers(1, videos + 1, captions).astype(np.float64)
-            draws = cost(partial(metrics.resampled, [made_up], owners.numpy(), videos), rounds)
+            random_ranks = np.random.default_rng(0).integers(1, videos + 1, captions).astype(np.float64)
+            draws = cost(partial(metrics.resampled, [random_ranks], owners.numpy(), videos), rounds)
             table.add_row(
                 f"{captions:,} x {videos:,}", f"{ranks.seconds:.2f} s", f"{ranks.processor:.2f} s",
                 f"{top.seconds:.2f} s" if top else "-", f"{ranks.megabytes:,.0f} MB",
@@ -91,8 +91,8 @@ def main() -> None:
             )  # fmt: skip
     console.print(table)
     console.print(
-        "processor: seconds of all threads together. memory: beside the vectors. matrix: what its float32 would take.\n"
-        "bootstrap: 1,000 draws of the videos, for one direction."
+        "processor: seconds of all threads together. memory: beside the vectors. matrix: its size in float32.\n"
+        "bootstrap: 1,000 samples of the videos, for one direction."
     )
 
 

@@ -64,13 +64,13 @@ def test_json_has_everything_and_the_gallery_shrinks_only_when_allowed(place: Pa
     assert "--allow-unreadable" in str(run(*command, "--allow-missing").exception)
     result = run(*command, "--allow-missing", "--allow-unreadable", "--dual-softmax")
     assert result.exit_code == 0
-    told = json.loads(result.stdout)
-    assert told["missing"] == ["v2"]
-    assert list(told["unreadable"]) == ["v1"]
-    assert told["gallery"] == 7
-    assert "7 of 9 videos (1 missing, 1 unreadable)" in told["label"]
-    assert "DUAL SOFTMAX" in told["label"]
-    assert set(told["intervals"]["v2t"]) == set(told["metrics"]["t2v"]) == {"R1", "R5", "R10", "MdR", "MnR"}
+    content = json.loads(result.stdout)
+    assert content["missing"] == ["v2"]
+    assert list(content["unreadable"]) == ["v1"]
+    assert content["gallery"] == 7
+    assert "7 of 9 videos (1 missing, 1 unreadable)" in content["label"]
+    assert "DUAL SOFTMAX" in content["label"]
+    assert set(content["intervals"]["v2t"]) == set(content["metrics"]["t2v"]) == {"R1", "R5", "R10", "MdR", "MnR"}
 
 
 def test_two_results_side_by_side(place: Path) -> None:
@@ -79,10 +79,10 @@ def test_two_results_side_by_side(place: Path) -> None:
     assert f"A: {place / 'centres'}, B2-2,5, 4 frames" in shown.stdout
     assert "rule renormalise" in shown.stdout
     assert "B - A" in shown.stdout
-    told = json.loads(run("evaluate", "--compare", place / "centres", place / "none", "--json").stdout)
-    first, second = (told[which]["metrics"]["v2t"]["MnR"] for which in ("first", "second"))
-    assert told["difference"]["v2t"]["MnR"] == pytest.approx(second - first)
-    low, high = told["intervals"]["v2t"]["MnR"]
+    content = json.loads(run("evaluate", "--compare", place / "centres", place / "none", "--json").stdout)
+    first, second = (content[which]["metrics"]["v2t"]["MnR"] for which in ("first", "second"))
+    assert content["difference"]["v2t"]["MnR"] == pytest.approx(second - first)
+    low, high = content["intervals"]["v2t"]["MnR"]
     assert low <= second - first <= high
 
 

@@ -92,9 +92,9 @@ def test_files_go_out_with_the_times_of_their_segments_and_bad_ones_are_named(pl
     assert not (tmp_path / "out" / "texts.npz").exists()
     allowed = run(*command, tmp_path / "out", "--allow-unreadable", "--json")
     assert allowed.exit_code == 0
-    told = json.loads(allowed.stdout)
-    assert (told["videos"], told["segments"], told["texts"]) == (3, 5, 0)
-    assert list(told["unreadable"]) == [str(bad)]
+    content = json.loads(allowed.stdout)
+    assert (content["videos"], content["segments"], content["texts"]) == (3, 5, 0)
+    assert list(content["unreadable"]) == [str(bad)]
 
 
 def test_wrong_usage_is_2(place: Path, tmp_path: Path) -> None:

@@ -25,22 +25,22 @@ def model():  # type: ignore[no-untyped-def]
 
 
 def test_vectors_are_those_of_videos_and_sentences_encoded_one_by_one(benchmark: Benchmark) -> None:
-    own = model()
-    encoded = encode_benchmark(own, benchmark, batch_size=4, workers=0)
+    center_clip = model()
+    encoded = encode_benchmark(center_clip, benchmark, batch_size=4, workers=0)
     for place, clip in enumerate(benchmark.videos):
-        alone = own.encode_video(clip.path)
+        alone = center_clip.encode_video(clip.path)
         assert torch.allclose(encoded.segments[place][encoded.mask[place]], alone.segments, atol=1e-5)
-    alone_texts = torch.cat([own.encode_text(caption) for caption in benchmark.captions])
+    alone_texts = torch.cat([center_clip.encode_text(caption) for caption in benchmark.captions])
     assert torch.allclose(encoded.texts, alone_texts, atol=1e-5)
 
 
 @pytest.mark.parametrize("rule", [None, "mean"])
-def test_figures_are_those_of_the_similarity_matrix_by_either_rule(benchmark: Benchmark, rule: Rule | None) -> None:
-    own = model()
-    encoded = encode_benchmark(own, benchmark, batch_size=4, workers=0)
-    own.train()
-    result = evaluate(own, benchmark, rule=rule, batch_size=4, workers=0)
-    assert own.training  # back in the mode that it was in
+def test_metrics_are_those_of_the_similarity_matrix_by_either_rule(benchmark: Benchmark, rule: Rule | None) -> None:
+    center_clip = model()
+    encoded = encode_benchmark(center_clip, benchmark, batch_size=4, workers=0)
+    center_clip.train()
+    result = evaluate(center_clip, benchmark, rule=rule, batch_size=4, workers=0)
+    assert center_clip.training  # back in the mode that it was in
     assert result.rule == (rule or "renormalise")
     vectors = video_vectors(encoded.segments, encoded.mask, rule=result.rule)
     similarity = encoded.texts.double() @ vectors.double().T
@@ -50,8 +50,8 @@ def test_figures_are_those_of_the_similarity_matrix_by_either_rule(benchmark: Be
 
 
 def test_a_result_says_what_it_is_of(benchmark: Benchmark) -> None:
-    seen = []
-    result = evaluate(model(), benchmark, batch_size=4, workers=0, on_progress=lambda *told: seen.append(told))
+    calls = []
+    result = evaluate(model(), benchmark, batch_size=4, workers=0, on_progress=lambda *call: calls.append(call))
     captions = len(benchmark.captions)
     assert result.label() == (
         f"folder test, {COUNT} videos, {captions} captions, rule renormalise, data {benchmark.fingerprint}"
@@ -59,7 +59,7 @@ def test_a_result_says_what_it_is_of(benchmark: Benchmark) -> None:
     assert result.setting() == "B2-2,5, 4 frames"
     distinct = len(set(benchmark.captions))
     videos = [("videos", done, COUNT) for done in range(1, COUNT + 1)]
-    assert seen == [*videos, ("sentences", distinct, distinct)]
+    assert calls == [*videos, ("sentences", distinct, distinct)]
     sharper = evaluate(model(), benchmark, dual_softmax=True, batch_size=9, workers=0)
     assert "DUAL SOFTMAX over all queries" in sharper.label()
 
@@ -121,5 +121,5 @@ def test_two_processes_give_the_very_same_numbers_as_one(benchmark: Benchmark, t
             assert (tmp_path / f"{name}{rank}" / "queries.csv").read_bytes() == (
                 tmp_path / name / "queries.csv"
             ).read_bytes()
-            told = json.loads((tmp_path / f"{name}{rank}" / "evaluation.json").read_text())
-            assert told["metrics"] == expected.metrics
+            content = json.loads((tmp_path / f"{name}{rank}" / "evaluation.json").read_text())
+            assert content["metrics"] == expected.metrics

@@ -1,4 +1,4 @@
-"""Ranks and figures: known values, ties, many captions a video, and blocks that change nothing."""
+"""Ranks and metrics: known values, ties, many captions a video, and blocks that change nothing."""
 
 import json
 import re
@@ -17,9 +17,9 @@ from tests.evaluation.reference import ranks as reference
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "metrics.json").read_text())
 
 
-def expected(figures: dict[str, float]) -> dict[str, float]:
+def expected(values: dict[str, float]) -> dict[str, float]:
     names = {"MedianR": "MdR", "MeanR": "MnR"}
-    return {names.get(name, name): pytest.approx(value, rel=1e-6) for name, value in figures.items()}
+    return {names.get(name, name): pytest.approx(value, rel=1e-6) for name, value in values.items()}
 
 
 def test_the_values_of_an_independent_implementation() -> None:
