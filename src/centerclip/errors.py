@@ -41,7 +41,7 @@ SHOWN = 5  # a message names this many videos; more would hide the message
 
 
 class DataError(CenterClipError):
-    """Something about a data set; the root of the errors of this package."""
+    """Something is wrong with a data set; the base class of the errors of ``centerclip.data``."""
 
 
 class AnnotationError(DataError, ValueError):
@@ -72,7 +72,7 @@ class UnreadableVideoError(DataError):
 
 
 class WorkerDiedError(DataError):
-    """A worker process ended without handing in its work, killed from outside or by a crash."""
+    """A worker process ended without handing in its work, killed or crashed."""
 
 
 def first_few(names: Sequence[str]) -> str:
@@ -88,7 +88,7 @@ def first_line(error: BaseException) -> str:
 
 
 class TrainingError(CenterClipError):
-    """A run cannot start or go on."""
+    """A run cannot start or resume."""
 
 
 class RecipeError(TrainingError):
@@ -100,11 +100,11 @@ class CheckpointError(TrainingError):
 
 
 class DivergedError(TrainingError):
-    """The loss is no longer a number."""
+    """The loss or the gradient is not finite."""
 
 
 class Interrupted(TrainingError):
-    """The run was asked to stop (SIGTERM, Ctrl-C) and has saved where it is."""
+    """The run was stopped (SIGTERM, Ctrl-C) after writing a checkpoint."""
 
 
 class EvaluationError(CenterClipError):

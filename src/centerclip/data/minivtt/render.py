@@ -44,7 +44,7 @@ def render_clip(job: RenderJob) -> int:
 
 def clip_frames(job: RenderJob) -> Iterator[Image.Image]:
     """The frames of a clip. A change of place is a cut; in the same place the camera moves on."""
-    plan, looks, those = job.plan, sprites(job.kind, job.font), world(job.kind)
+    plan, sprite_set = job.plan, sprites(job.kind, job.font)
     rng = Random(f"minivtt pixels {job.seed} {plan.id}")
     short = min(plan.width, plan.height)
     view = None
@@ -52,27 +52,29 @@ def clip_frames(job: RenderJob) -> Iterator[Image.Image]:
         if view is None or event.place != plan.events[number - 1].place:
             same_place = [later.place == event.place for later in plan.events[number:]] + [False]
             frames = sum(later.frames for later in plan.events[number : number + same_place.index(False)])
-            view = _View(rng, those, looks, plan, event.place, frames)
+            view = _View(rng, world(job.kind), sprite_set, plan, event.place, frames)
         rolls = event.thing.manner == "roll"
         course = draw_course(rng, event.motion, seconds=event.frames / plan.fps, rolls=rolls)
         for frame in range(event.frames):
             image = view.next()
             for pose in poses(course, frame / max(1, event.frames - 1)):
                 thing = event.partner if pose.partner and event.partner else event.thing
-                paste(image, looks.of(thing), pose, short)
+                paste(image, sprite_set.of(thing), pose, short)
             yield image
 
 
 class _View:
     """A painted place with small distractors, seen by a camera that drifts."""
 
-    def __init__(self, rng: Random, those: World, looks: Sprites, plan: ClipPlan, place: Place, frames: int) -> None:
+    def __init__(
+        self, rng: Random, world: World, sprite_set: Sprites, plan: ClipPlan, place: Place, frames: int
+    ) -> None:
         self.width, self.height, self.frames = plan.width, plan.height, frames
         self.margin = round(MARGIN * min(plan.width, plan.height))
         paint = np.random.default_rng(rng.getrandbits(64))
         size = plan.width + 2 * self.margin, plan.height + 2 * self.margin
         self.image = background(place.name, *size, paint)
-        place_distractors(self.image, rng, those, looks, plan.split, place, plan.things, rng.choice(DISTRACTORS))
+        place_distractors(self.image, rng, world, sprite_set, plan.split, place, plan.things, rng.choice(DISTRACTORS))
         self.path = [(rng.uniform(0, 2 * self.margin), rng.uniform(0, 2 * self.margin)) for _ in range(2)]
         self.frame = 0
 
@@ -87,8 +89,8 @@ class _View:
 def place_distractors(
     image: Image.Image,
     rng: Random,
-    those: World,
-    looks: Sprites,
+    world: World,
+    sprite_set: Sprites,
     split: Split,
     place: Place,
     named: Iterable[Thing],
@@ -96,10 +98,10 @@ def place_distractors(
 ) -> None:
     """Paint small dim things, which no sentence names, towards the edges of an image."""
     mentioned = set(named)
-    others = [thing for thing in those.things_at(place, split) if thing not in mentioned]
+    others = [thing for thing in world.things_at(place, split) if thing not in mentioned]
     short = min(image.size)
     for thing in rng.sample(others, min(count, len(others))):
-        dim = ImageEnhance.Brightness(looks.of(thing)).enhance(0.75)
+        dim = ImageEnhance.Brightness(sprite_set.of(thing)).enhance(0.75)
         x, y = rng.uniform(-0.4, 0.4) * image.width / short, rng.uniform(-0.4, 0.4) * image.height / short
         if max(abs(x), abs(y)) < 0.3:
             x = 0.36 if x > 0 else -0.36
@@ -111,17 +113,17 @@ def paste(image: Image.Image, sprite: Image.Image, pose: Pose, short: int) -> No
     side = max(2, round(pose.size * short))
     if pose.clear <= 0:
         return
-    look = sprite.resize((side, side), Image.Resampling.BILINEAR, reducing_gap=2.0)
+    sprite = sprite.resize((side, side), Image.Resampling.BILINEAR, reducing_gap=2.0)
     if pose.flipped:
-        look = look.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        sprite = sprite.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     if pose.angle:
-        look = look.rotate(pose.angle, Image.Resampling.BILINEAR, expand=True)
-    mask = look.getchannel("A")
+        sprite = sprite.rotate(pose.angle, Image.Resampling.BILINEAR, expand=True)
+    mask = sprite.getchannel("A")
     if pose.clear < 1:
         mask = mask.point(lambda value: int(value * pose.clear))
-    left = round(image.width / 2 + pose.x * short - look.width / 2)
-    top = round(image.height / 2 + pose.y * short - look.height / 2)
-    image.paste(look, (left, top), mask)
+    left = round(image.width / 2 + pose.x * short - sprite.width / 2)
+    top = round(image.height / 2 + pose.y * short - sprite.height / 2)
+    image.paste(sprite, (left, top), mask)
 
 
 @dataclass(frozen=True)
@@ -145,11 +147,11 @@ class ImageJob:
     font: Path | None
 
 
-def plan_image(those: World, split: Split, number: int, seed: int) -> ImagePlan:
+def plan_image(world: World, split: Split, number: int, seed: int) -> ImagePlan:
     """Image ``number`` of a split. All splits show the pairs of thing and place that training clips show."""
     rng = Random(f"minivtt picture {seed} {split} {number}")
     place = rng.choice(PLACES)
-    things = tuple(rng.sample(those.things_at(place, "train"), 1 if rng.random() < 0.6 else 2))
+    things = tuple(rng.sample(world.things_at(place, "train"), 1 if rng.random() < 0.6 else 2))
     return ImagePlan(f"{split}{number:06d}", things, place, tuple(image_captions(rng, things, place)))
 
 
@@ -160,12 +162,14 @@ def render_images(job: ImageJob) -> int:
 
 def _render_image(job: ImageJob, plan: ImagePlan) -> int:
     rng = Random(f"minivtt picture pixels {job.seed} {plan.id}")
-    looks, those = sprites(job.kind, job.font), world(job.kind)
+    sprite_set = sprites(job.kind, job.font)
     width, height = draw_size(rng, IMAGE_SHORT_SIDES)
     image = background(plan.place.name, width, height, np.random.default_rng(rng.getrandbits(64)))
-    place_distractors(image, rng, those, looks, "train", plan.place, plan.things, rng.choice((0, 0, 1, 2)))
+    place_distractors(
+        image, rng, world(job.kind), sprite_set, "train", plan.place, plan.things, rng.choice((0, 0, 1, 2))
+    )
     for thing, pose in zip(plan.things, _image_poses(rng, len(plan.things)), strict=True):
-        paste(image, looks.of(thing), pose, min(width, height))
+        paste(image, sprite_set.of(thing), pose, min(width, height))
     target = job.folder / f"{plan.id}.mp4"
     write_video(target, [np.asarray(image)], 1, QUALITY)
     return target.stat().st_size

@@ -39,7 +39,7 @@ class Place:
     phrases: tuple[str, ...]
 
 
-# Emoji that differ at 40 pixels, stand since 2019 in every emoji font, and have an ordinary name in the singular.
+# Emoji that differ at 40 pixels, have been in every emoji font since 2019, and have a common name in the singular.
 _EMOJI = {
     "walk": "cat 🐈, dog 🐕, horse 🐎, cow 🐄, pig 🐖, elephant 🐘, giraffe 🦒, rabbit/bunny 🐇, tiger 🐅, panda 🐼, "
     "fox 🦊, monkey 🐒, penguin 🐧, zebra 🦓, turtle 🐢, snail 🐌, spider 🕷, crab 🦀, dinosaur 🦖, frog 🐸, "
