@@ -16,7 +16,7 @@ from transformers import (
 )
 
 import centerclip
-from centerclip.cluster import SettingError, centers
+from centerclip.cluster import SettingError, centers, temporal_shift, token_shift
 from centerclip.model import ModelError
 from centerclip.model.attachment import token_layout, transformer_blocks
 
@@ -84,6 +84,27 @@ def test_baselines_attach_too(vision, setting):
         assert not torch.allclose(before, after)
     centerclip.detach(model)
     assert torch.equal(model(pixels()).pooler_output, before)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("setting", "shift", "times"), [("token-shift", token_shift, 2), ("temporal-shift", temporal_shift, 1)]
+)
+def test_shifts_move_the_residual_stream(vision, setting, shift, times):
+    """Where attention and MLPs add nothing, the residual is all there is."""
+    model, prefix = vision
+    blocks = transformer_blocks(model)
+    for parameter in blocks.parameters():
+        parameter.zero_()
+    states = []
+    blocks[0].register_forward_pre_hook(lambda _, inputs: states.append(inputs[0].clone()))
+    blocks[-1].register_forward_hook(lambda _, _inputs, output: states.append(output))
+    centerclip.attach(model, setting, frames=6)
+    model(pixels())
+    expected, found = states
+    for _ in range(times * len(blocks)):
+        expected = shift(expected, frames=6, prefix=prefix)
+    assert torch.equal(found, expected)
 
 
 def test_a_setting_that_does_not_fit_leaves_the_model_alone(vision):

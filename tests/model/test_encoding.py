@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
+from transformers import CLIPConfig, CLIPModel
 
+from centerclip import CenterCLIP
 from centerclip.cluster import SettingError, temporal_shift, token_shift
-from centerclip.model import ModelError, attach, detach, video_vectors
+from centerclip.model import ModelError, TemporalTransformer, attach, detach, video_vectors
 from tests.cluster import reference
 
 from . import tiny
@@ -23,11 +25,10 @@ def slow_segments(model, rgb, reduce):
     pixels = model.preprocess(rgb).flatten(0, 1)
     hidden = vision.pre_layrnorm(vision.embeddings(pixels))
     for number, block in enumerate(vision.encoder.layers, start=1):
-        residual = hidden
-        hidden = block.layer_norm1(reduce.before(hidden, "attention"))
-        hidden = residual + block.self_attn(hidden, attention_mask=None)[0]
-        residual = hidden
-        hidden = residual + block.mlp(block.layer_norm2(reduce.before(hidden, "mlp")))
+        hidden = reduce.before(hidden, "attention")
+        hidden = hidden + block.self_attn(block.layer_norm1(hidden), attention_mask=None)[0]
+        hidden = reduce.before(hidden, "mlp")
+        hidden = hidden + block.mlp(block.layer_norm2(hidden))
         hidden = reduce.after(hidden, number)
     vectors = backbone.visual_projection(vision.post_layernorm(hidden[:, 0]))
     return normalize(vectors.unflatten(0, (len(rgb), -1)), dim=2)
@@ -128,6 +129,63 @@ def test_shifts(setting, shift, where):
 
     shifted = check(setting, Shift())
     assert not torch.allclose(shifted, tiny.center_clip("none").video_features(tiny.videos())[0], atol=1e-3)
+    gradients = []
+    for segments in (
+        lambda model: model.video_features(tiny.videos())[0],
+        lambda model: slow_segments(model, tiny.videos(), Shift()),
+    ):
+        model = tiny.center_clip(setting if not gradients else "none")
+        segments(model)[:, ::2].sum().backward()
+        gradients.append([each.grad for each in model.backbone.vision_model.parameters()])
+    assert all(torch.allclose(a, b, atol=1e-5, rtol=1e-4) for a, b in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "setting", "expected"),
+    [
+        ("published", "B2-4,9", {12: 4, 11: 3, 9: 3, 7: 2, 4: 1, 3: 1, 2: 1, 1: 1}),
+        ("clean", "B2-4,9", {12: 4, 11: 4, 9: 3, 7: 3, 4: 2, 3: 1, 2: 1, 1: 1}),
+        ("published", "B1-6,10 B3-3,8", {12: 3, 11: 2, 8: 2, 7: 1, 3: 1}),
+        ("clean", "B1-6,10 B3-3,8", {12: 3, 11: 3, 8: 2, 7: 2, 3: 1}),
+        ("published", "none", {12: 12, 7: 7, 1: 1}),
+        ("clean", "none", {12: 12, 7: 7, 1: 1}),
+    ],
+)
+def test_segments_that_count(protocol, setting, expected):
+    """``expected``: number of segments by number of real frames."""
+    model = tiny.center_clip(setting, protocol=protocol)
+    mask = torch.arange(12) < torch.tensor(list(expected))[:, None]
+    before = mask.clone()
+    with torch.no_grad():
+        _, segment_mask = model.video_features(tiny.videos(len(expected)), mask)
+    counts = list(expected.values())
+    assert torch.equal(segment_mask, torch.arange(model.segments) < torch.tensor(counts)[:, None])
+    assert torch.equal(mask, before)
+    for frames, count in expected.items():
+        video = model.encode_video(tiny.videos(1, frames)[0])
+        assert len(video.segments) == len(video.spans) == count
+        per_segment = 12 // model.segments
+        assert video.spans[-1] == pytest.approx(((count - 1) * per_segment, min(count * per_segment, frames)))
+        assert torch.allclose(video.vector, video.segments.mean(dim=0), atol=1e-5)
+
+
+def test_an_unknown_protocol_is_refused():
+    with pytest.raises(ModelError, match='protocol must be "published" or "clean", got "paper"'):
+        tiny.center_clip(protocol="paper")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("protocol", "count"), [("published", 1), ("clean", 2)])
+def test_the_temporal_head_sees_the_segments_that_count(protocol, count):
+    class Spy(torch.nn.Module):
+        def forward(self, vectors, mask):
+            self.mask = mask
+            return vectors
+
+    model = tiny.center_clip("B2-4,9", protocol=protocol)
+    model.temporal = Spy()
+    model.video_features(tiny.videos(1), torch.arange(12)[None] < 4)
+    assert model.temporal.mask.tolist() == [[number < count for number in range(4)]]
 
 
 def test_a_video_does_not_depend_on_its_batch():
@@ -216,8 +274,6 @@ def test_gradient_checkpointing_changes_nothing_but_memory(setting):
 
 
 def test_temporal_head_is_trained_and_ignores_padding():
-    from centerclip.model import TemporalTransformer
-
     torch.manual_seed(0)
     head = TemporalTransformer(24, heads=2, layers=2)
     vectors = torch.randn(2, 4, 24)
@@ -230,6 +286,57 @@ def test_temporal_head_is_trained_and_ignores_padding():
     assert all(parameter.grad is not None for parameter in head.parameters())
     with pytest.raises(ValueError, match="77 positions"):
         head(torch.randn(1, 78, 24))
+
+
+def text_clip(**changes):
+    """A CLIP whose text tower is as wide as the vectors, as OpenAI's are."""
+    torch.manual_seed(0)
+    text = {"hidden_size": 24, "intermediate_size": 96, "num_attention_heads": 3, "num_hidden_layers": 5, **changes}
+    vision = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
+    vision |= {"image_size": tiny.SIDE, "patch_size": tiny.PATCH}
+    return CLIPModel(
+        CLIPConfig(projection_dim=24, text_config={"vocab_size": 600, **text}, vision_config=vision)
+    ).eval()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("text_positions", [77, 90, 40])
+def test_a_new_temporal_head_starts_from_clips_text_tower(tmp_path, text_positions):
+    clip = text_clip(max_position_embeddings=text_positions)
+    clip.save_pretrained(tmp_path)
+    tiny.tokenizer().save_pretrained(tmp_path)
+    head = CenterCLIP.from_pretrained(tmp_path, temporal="seqTransf", device="cpu").temporal
+    assert head.sizes() == {"width": 24, "layers": 4, "heads": 3, "positions": 77}
+    common = min(77, text_positions)
+    positions = clip.text_model.embeddings.position_embedding.weight
+    assert torch.equal(head.positions.weight[:common], positions[:common])
+    hidden = torch.randn(2, 6, 24)
+    expected = hidden + positions[:6]
+    for block in clip.text_model.encoder.layers[:4]:  # each with full attention, as seqTransf has
+        expected = block(expected, attention_mask=torch.zeros(2, 1, 6, 6))
+    assert torch.allclose(head(hidden), hidden + expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: text_clip(hidden_size=48, num_attention_heads=3),
+        lambda: text_clip(intermediate_size=48),
+        lambda: text_clip(num_hidden_layers=3),
+        lambda: text_clip(hidden_act="gelu"),
+        tiny.siglip,
+        tiny.dual_encoder,
+    ],
+    ids=["other width", "other MLP", "few blocks", "other activation", "SigLIP", "BERT"],
+)
+def test_a_temporal_head_that_no_text_tower_fits_starts_random(tmp_path, make):
+    make().save_pretrained(tmp_path)
+    tiny.tokenizer().save_pretrained(tmp_path)
+    torch.manual_seed(1)
+    head = CenterCLIP.from_pretrained(tmp_path, temporal="seqTransf", device="cpu").temporal
+    torch.manual_seed(1)
+    expected = TemporalTransformer(head.sizes()["width"])
+    assert all(torch.equal(a, b) for a, b in zip(head.parameters(), expected.parameters(), strict=True))
 
 
 def test_changing_the_clustering_of_an_open_model():
@@ -311,8 +418,6 @@ def test_fingerprint_changes_with_what_determines_pixels(change):
 
 
 def test_fingerprint_changes_with_any_parameter():
-    from centerclip.model import TemporalTransformer
-
     model = tiny.center_clip()
     seen = {model.fingerprint()}
     model.temporal = TemporalTransformer(24, heads=2, layers=1)

@@ -160,6 +160,16 @@ def test_settings_of_folders_that_say_words_are_read(tmp_path):
     assert CenterCLIP.from_pretrained(tmp_path, device="cpu").max_tokens == 16
 
 
+def test_the_protocol_is_saved_and_read_back(tmp_path):
+    tiny.center_clip(protocol="published").save_pretrained(tmp_path)
+    assert CenterCLIP.from_pretrained(tmp_path, device="cpu").protocol == "published"
+    assert CenterCLIP.from_pretrained(tmp_path, protocol="clean", device="cpu").protocol == "clean"
+    settings = json.loads((tmp_path / "centerclip.json").read_text())
+    del settings["protocol"]  # as older versions wrote it
+    (tmp_path / "centerclip.json").write_text(json.dumps(settings))
+    assert CenterCLIP.from_pretrained(tmp_path, device="cpu").protocol == "clean"
+
+
 def test_a_saved_file_is_a_standard_folder_with_the_whole_vocabulary(tmp_path, original, expected):
     torch.save(tiny.openai_weights(original), tmp_path / "clip.pt")
     CenterCLIP.from_pretrained(tmp_path / "clip.pt", device="cpu").save_pretrained(tmp_path / "folder")

@@ -19,8 +19,7 @@ from ..errors import ModelError
 
 ATTACHMENT = "_centerclip_attachment"  # the attribute of a vision model: copied and pickled together with its hooks
 MASK_ADDING = ("eager", "sdpa")  # attention implementations that add a float mask to the scores
-# The layer norms before attention and before the MLP, as CLIP and SigLIP, DINOv2 and ViT call them.
-NORM_NAMES = (("layer_norm1", "layer_norm2"), ("norm1", "norm2"), ("layernorm_before", "layernorm_after"))
+MLP_NORM_NAMES = ("layer_norm2", "norm2", "layernorm_after")  # of CLIP and SigLIP, of DINOv2, of ViT
 
 
 def attach(
@@ -118,12 +117,13 @@ class Attachment:
                 self._handles += bias_keys(vision_model, blocks, partial(self._bias_of, stage), pooling=last)
 
     def _attach_shift(self) -> None:
-        """Shift what goes into attention (and, for token shift, the MLP); the residual path stays unshifted."""
-        with_mlp = self.setting.method == "token-shift"
-        shift = partial(token_shift if with_mlp else temporal_shift, frames=self.frames, prefix=self.prefix)
+        """Shift the residual stream before each block and, for token shift, between attention and MLP too."""
+        is_token_shift = self.setting.method == "token-shift"
+        shift = partial(token_shift if is_token_shift else temporal_shift, frames=self.frames, prefix=self.prefix)
         for block in self.blocks:
-            for norm in _norms(block)[: 1 + with_mlp]:
-                self._handles.append(norm.register_forward_pre_hook(partial(_change_input, shift)))
+            self._handles.append(block.register_forward_pre_hook(partial(_shift_input, shift), with_kwargs=True))
+            if is_token_shift:
+                self._handles.append(_mlp_norm(block).register_forward_pre_hook(partial(_shift_in_place, shift)))
 
     def _reduce(self, stage: Stage, earlier: Stage | None, block: nn.Module, _inputs: Any, output: Any) -> Any:
         """A forward hook that replaces ``[V*sequences, prefix + L, D]`` by ``[V*S, prefix + K, D]``."""
@@ -272,17 +272,25 @@ def _attention_of(block: nn.Module) -> nn.Module:
     )
 
 
-def _norms(block: nn.Module) -> tuple[nn.Module, nn.Module]:
-    for first, second in NORM_NAMES:
-        if hasattr(block, first) and hasattr(block, second):
-            return getattr(block, first), getattr(block, second)
-    raise ModelError(f"blocks of {type(block).__name__} have no norms before attention and MLP to shift at")
+def _mlp_norm(block: nn.Module) -> nn.Module:
+    for name in MLP_NORM_NAMES:
+        norm = getattr(block, name, None)
+        if isinstance(norm, nn.Module):
+            return norm
+    raise ModelError(f"blocks of {type(block).__name__} have no norm between attention and MLP to shift at")
 
 
-def _change_input(
-    change: Callable[[Tensor], Tensor], _norm: nn.Module, inputs: tuple[Tensor, ...]
-) -> tuple[Tensor, ...]:
-    return (change(inputs[0]), *inputs[1:])
+def _shift_input(
+    shift: Callable[[Tensor], Tensor], _block: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    if inputs:
+        return (shift(inputs[0]), *inputs[1:]), named
+    return inputs, {**named, "hidden_states": shift(named["hidden_states"])}
+
+
+def _shift_in_place(shift: Callable[[Tensor], Tensor], _norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    # A block adds the MLP's output to the very tensor that goes into this norm: only a change in place reaches both.
+    inputs[0].copy_(shift(inputs[0]))
 
 
 def _keep_output(store: PerThread, name: str, _layer: nn.Module, _inputs: Any, output: Tensor) -> None:

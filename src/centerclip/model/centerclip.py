@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from ..video import bin_centres
 from .attachment import Attachment, attach, detach
 from .backbone import PREPROCESSOR_FILES, SETTINGS_FILE, TEMPORAL_FILE, Backbone, open_backbone
 from .pipeline import Deliver, Window, encode_in_order, read_squares, to_squares
-from .vectors import EncodedVideo, Rule, TemporalTransformer, similarity, video_vectors
+from .vectors import EncodedVideo, Protocol, Rule, TemporalTransformer, segment_mask, similarity, video_vectors
 
 Video = str | os.PathLike[str] | Tensor
 CPU_BATCH_BYTES = 512 * 2**20  # activations in flight on a CPU; more only leaves the cache
@@ -44,9 +44,12 @@ class CenterCLIP(nn.Module):
         frames: int = 12,
         max_tokens: int | None = None,
         similarity_rule: Rule = "mean",
+        protocol: Protocol = "clean",
         chooser: Chooser | None = None,
     ) -> None:
         super().__init__()
+        if protocol not in get_args(Protocol):
+            raise ModelError(f'the protocol must be "published" or "clean", got "{protocol}"')
         self.backbone = backbone.model
         self.temporal = backbone.temporal
         self.tokenizer = backbone.tokenizer
@@ -55,6 +58,7 @@ class CenterCLIP(nn.Module):
         context = getattr(backbone.model.config.text_config, "max_position_embeddings", DEFAULT_MAX_TOKENS)
         self.max_tokens: int = max_tokens or context
         self.rule: Rule = similarity_rule
+        self.protocol: Protocol = protocol
         self.attachment: Attachment
         self.set_clustering(clustering, frames=frames, chooser=chooser)
 
@@ -68,6 +72,7 @@ class CenterCLIP(nn.Module):
         frames: int | None = None,
         max_tokens: int | None = None,
         similarity_rule: Rule | None = None,
+        protocol: Protocol | None = None,
         temporal: Literal["none", "seqTransf"] | None = None,
         resize: Literal["torch", "pil"] = "torch",
         device: str | torch.device | None = None,
@@ -83,8 +88,10 @@ class CenterCLIP(nn.Module):
             frames: frames taken of a video, 12 by default.
             max_tokens: most tokens of a sentence; what the text tower takes by default.
             similarity_rule: ``"mean"`` (the paper's formula, default) or ``"renormalise"``.
-            temporal: ``"seqTransf"`` adds CLIP4clip's temporal transformer, untrained if the model has none yet;
-                ``"none"`` leaves out one that it has.
+            protocol: which segments of a short video count: ``"published"``, those whose last frame is real, as in the
+                authors' procedure; ``"clean"`` (default), those with any real frame.
+            temporal: ``"seqTransf"`` adds CLIP4clip's temporal transformer where the model has none, from CLIP's text
+                tower or random (:meth:`TemporalTransformer.for_backbone`); ``"none"`` leaves out one that it has.
             resize: how frames are resized, ``"torch"`` (batched) or ``"pil"``.
             device: where to put it; a GPU if there is one.
             trust_torchscript: open a TorchScript archive that OpenAI did not publish; this runs the code inside.
@@ -94,8 +101,6 @@ class CenterCLIP(nn.Module):
         backbone.preprocess = backbone.preprocess.with_resize(resize)
         if temporal == "none":
             backbone.temporal = None
-        elif temporal == "seqTransf" and backbone.temporal is None:
-            backbone.temporal = TemporalTransformer(backbone.model.config.projection_dim)
         saved = backbone.settings
         model = cls(
             backbone,
@@ -103,7 +108,10 @@ class CenterCLIP(nn.Module):
             frames=frames or saved.get("frames", 12),
             max_tokens=max_tokens or saved.get("max_tokens", saved.get("words")),  # "words" in older folders
             similarity_rule=similarity_rule or saved.get("similarity", "mean"),
+            protocol=protocol or saved.get("protocol", "clean"),
         )
+        if temporal == "seqTransf" and model.temporal is None:
+            model.temporal = TemporalTransformer.for_backbone(model.backbone, model.width)
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         model = model.to(device).eval()
@@ -162,10 +170,10 @@ class CenterCLIP(nn.Module):
 
     def forward(self, rgb: Tensor, mask: Tensor | None, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
         """A batch of pairs: ``segments [V, S, D]``, ``segment_mask [V, S]``, ``text [B, D]``, ``logit_scale``."""
-        segments, segment_mask = self.video_features(rgb, mask)
+        segments, counts = self.video_features(rgb, mask)
         return {
             "segments": segments,
-            "segment_mask": segment_mask,
+            "segment_mask": counts,
             "text": self.text_features(input_ids, attention_mask),
             "logit_scale": self.backbone.logit_scale,
         }
@@ -178,7 +186,7 @@ class CenterCLIP(nn.Module):
             mask: ``[V, T]``, True where a frame is real. Padding repeats the last frame.
 
         Returns:
-            segments ``[V, S, D]`` of norm 1, and which of them are real, ``[V, S]``.
+            segments ``[V, S, D]`` of norm 1, and which of them count, ``[V, S]``.
         """
         if rgb.dim() != 5 or rgb.shape[1] != self.frames:
             raise ModelError(f"expected {self.frames} frames a video, [V, {self.frames}, ...], got {list(rgb.shape)}")
@@ -187,11 +195,10 @@ class CenterCLIP(nn.Module):
         vectors = features.unflatten(0, (len(rgb), -1))  # [V, S, D]
         if mask is None:
             mask = torch.ones(rgb.shape[:2], dtype=torch.bool)
-        # A segment is real when it has a real frame; padding is at the end, so its first frame decides.
-        segment_mask = mask.to(self.device)[:, :: self.frames // vectors.shape[1]]
+        counts = segment_mask(mask.to(self.device), vectors.shape[1], self.protocol)
         if self.temporal is not None:
-            vectors = self.temporal(vectors, segment_mask)
-        return normalize(vectors.float(), dim=2), segment_mask
+            vectors = self.temporal(vectors, counts)
+        return normalize(vectors.float(), dim=2), counts
 
     def text_features(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Token ids ``[B, L]`` to vectors ``[B, D]`` of norm 1."""
@@ -322,6 +329,7 @@ class CenterCLIP(nn.Module):
             "frames": self.frames,
             "max_tokens": self.max_tokens,
             "similarity": self.rule,
+            "protocol": self.protocol,
         }
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
             self.backbone.save_pretrained(scratch)
@@ -353,12 +361,13 @@ class CenterCLIP(nn.Module):
         return squares, mask, (float(seconds[0]), float(seconds[-1]) + step)
 
     def spans(self, bounds: tuple[float, float], real: int) -> list[tuple[float, float]]:
-        """Start and end of every segment that has one of the ``real`` frames, which share the time evenly."""
+        """Start and end of every segment that counts; the ``real`` frames share the time evenly."""
         start, end = bounds
         per_frame, per_segment = (end - start) / real, self.frames // self.segments
+        count = int(segment_mask(torch.arange(self.frames)[None] < real, self.segments, self.protocol).sum())
         return [
             (start + per_frame * first, start + per_frame * min(first + per_segment, real))
-            for first in range(0, real, per_segment)
+            for first in range(0, count * per_segment, per_segment)
         ]
 
     @contextmanager

@@ -2,18 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 Rule = Literal["mean", "renormalise"]
+Protocol = Literal["published", "clean"]  # the authors' procedure, or our more careful one
+SEQTRANSF_LAYERS = 4  # CLIP4clip's
+CLIP_NAMES = {  # parts of torch's transformer layer -> those of a block of transformers' CLIP
+    "self_attn.out_proj": "self_attn.out_proj",
+    "norm1": "layer_norm1",
+    "norm2": "layer_norm2",
+    "linear1": "mlp.fc1",
+    "linear2": "mlp.fc2",
+}
 
 
 @dataclass(frozen=True)
 class EncodedVideo:
-    """A video as vectors. Segments that hold nothing but padding are left out."""
+    """A video as vectors. Segments that do not count (see :func:`segment_mask`) are left out."""
 
     segments: Tensor  # [S, D], each of norm 1
     spans: list[tuple[float, float]]  # start and end of every segment, in seconds
@@ -43,6 +52,26 @@ def video_vectors(segments: Tensor, mask: Tensor | None = None, *, rule: Rule = 
     return normalize(vectors, dim=1) if rule == "renormalise" else vectors
 
 
+def segment_mask(mask: Tensor, segments: int, protocol: Protocol) -> Tensor:
+    """Which segments of a video count.
+
+    Args:
+        mask: ``[V, T]``, True where a frame is real; padding is at the end.
+        segments: S, divides T.
+        protocol: ``"published"`` counts a segment when its last frame is real, and the first one always: a video with
+            no whole segment has a vector too. ``"clean"`` counts it when any of its frames is real.
+
+    Returns:
+        ``[V, S]``.
+    """
+    frames = mask.shape[1] // segments
+    if protocol == "clean":
+        return mask[:, ::frames]  # the first frame is real if any is
+    counts = mask[:, frames - 1 :: frames].clone()
+    counts[:, 0] = True
+    return counts
+
+
 def similarity(text: Tensor, videos: Sequence[EncodedVideo], *, rule: Rule = "mean") -> Tensor:
     """text ``[B, D]`` (norm 1) against videos -> ``[B, V]``."""
     if not videos:
@@ -54,10 +83,10 @@ def similarity(text: Tensor, videos: Sequence[EncodedVideo], *, rule: Rule = "me
 class TemporalTransformer(nn.Module):
     """CLIP4clip's seqTransf: a small transformer over the frame (or segment) vectors of a video, with a residual.
 
-    Untrained it changes next to nothing.
+    The constructor gives random weights, with which it changes next to nothing.
     """
 
-    def __init__(self, width: int, *, layers: int = 4, heads: int = 8, positions: int = 77) -> None:
+    def __init__(self, width: int, *, layers: int = SEQTRANSF_LAYERS, heads: int = 8, positions: int = 77) -> None:
         super().__init__()
         if width % heads:
             raise ValueError(f"width {width} is not a multiple of {heads} heads")
@@ -72,6 +101,35 @@ class TemporalTransformer(nn.Module):
         for layer in cast(list[nn.TransformerEncoderLayer], self.layers):
             for projection in (layer.self_attn.out_proj, layer.linear2):
                 nn.init.normal_(projection.weight, std=(2 * layers * width) ** -0.5)
+
+    @classmethod
+    def for_backbone(cls, model: Any, width: int) -> "TemporalTransformer":
+        """A new head for the vectors of a model; it starts, as CLIP4clip's does, from CLIP's text tower.
+
+        It copies the first text blocks and the text positions where the text tower is CLIP's, is as wide as the vectors
+        (all of OpenAI's are) and has enough blocks; otherwise it starts random, from torch's generator. Positions past
+        those of the text tower are random too.
+
+        Args:
+            model: ``CLIPModel``, ``SiglipModel`` or ``VisionTextDualEncoderModel``.
+            width: of the vectors.
+        """
+        text = model.config.text_config
+        shape = (text.model_type, text.hidden_size, text.intermediate_size, getattr(text, "hidden_act", None))
+        if shape != ("clip_text_model", width, 4 * width, "quick_gelu") or text.num_hidden_layers < SEQTRANSF_LAYERS:
+            return cls(width)
+        head = cls(width, heads=text.num_attention_heads)
+        positions = model.text_model.embeddings.position_embedding.weight.detach()[: head.positions.num_embeddings]
+        head.positions.weight.data[: len(positions)] = positions
+        for layer, block in zip(head.layers, model.text_model.encoder.layers, strict=False):
+            weights = {}
+            for kind in ("weight", "bias"):
+                projections = [block.get_parameter(f"self_attn.{letter}_proj.{kind}") for letter in "qkv"]
+                weights[f"self_attn.in_proj_{kind}"] = torch.cat(projections)
+                for name, clip_name in CLIP_NAMES.items():
+                    weights[f"{name}.{kind}"] = block.get_parameter(f"{clip_name}.{kind}")
+            layer.load_state_dict(weights)
+        return head
 
     def sizes(self) -> dict[str, int]:
         """What the constructor needs to make one like this."""
