@@ -1,12 +1,14 @@
 """Threads decode, batches encode: what comes out does not depend on how long each file takes."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
 
 from centerclip.model.pipeline import Deliver, Window, decode_batches, encode_as_decoded, encode_in_order
-from centerclip.video import UnreadableVideo
+from centerclip.video import UnreadableVideo, read_frames
+from tests.video.clips import make_clip
 
 from . import tiny
 
@@ -106,3 +108,16 @@ def test_one_bad_video_of_several(model, tmp_path):
     assert [type(each).__name__ for each in results] == ["EncodedVideo", "NotAVideo", "EncodedVideo"]
     with pytest.raises(type(results[1])):
         model.encode_videos([good, tmp_path / "bad.mp4"])
+
+
+@pytest.mark.parametrize("change", [{}, {"short_side": 2 * tiny.SIDE}, {"crop": False}])
+def test_frames_are_resized_and_cropped_once(tmp_path, change):
+    """As a model does that gets the whole frames, whether it crops at once, resizes first, or squashes."""
+    model = tiny.center_clip("B2-2,5", frames=FRAMES)
+    model.preprocess = replace(model.preprocess, **change)
+    path = make_clip(tmp_path / "clip.mp4", frames=8, size=(160, 96))
+    frames = read_frames(path, FRAMES, short_side=model.preprocess.read_size)
+    with model.inference():
+        expected = model.video_features(frames.rgb[None])[0][0]
+    assert torch.allclose(model.encode_video(path).segments, expected, atol=1e-6)
+    assert torch.allclose(model.encode_video(frames.rgb).segments, expected, atol=1e-6)

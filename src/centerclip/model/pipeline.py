@@ -188,8 +188,9 @@ def _encode(model: "CenterCLIP", waiting: list[tuple[Decoded[Item, Info], int]],
         windows = [decoded.windows.pop(number) for decoded, number in part]
         masks = [torch.ones(len(w.rgb), dtype=torch.bool) if w.mask is None else w.mask for w in windows]
         with model.inference():
-            rgb = torch.stack([window.rgb for window in windows])
-            segments, real = model.video_features(rgb, torch.stack(masks))
+            squares = torch.stack([window.rgb for window in windows])
+            pixels = model.preprocess.normalise(squares.to(model.device))
+            segments, real = model.video_features(pixels, torch.stack(masks))
         for (decoded, number), vectors, mask in zip(part, segments.float().cpu(), real.cpu(), strict=True):
             decoded.vectors[number] = (vectors, mask)
 

@@ -82,13 +82,15 @@ class Preprocess:
             raise ModelError(f"frames must be uint8 [..., H, W, 3], got {rgb.dtype} {list(rgb.shape)}")
         if 0 in rgb.shape[-3:]:
             raise ModelError(f"frames are empty: {list(rgb.shape)}")
-        square = self.to_square(rgb.flatten(0, -4) if rgb.dim() > 3 else rgb[None])
-        pixels = square.permute(0, 3, 1, 2).to(torch.float32)
+        squares = self.to_square(rgb.flatten(0, -4) if rgb.dim() > 3 else rgb[None])
+        return self.normalise(squares).reshape(*rgb.shape[:-3], 3, self.size, self.size)
+
+    def normalise(self, squares: Tensor) -> Tensor:
+        """uint8 squares of :meth:`to_square`, ``[..., size, size, 3]`` -> float32 ``[..., 3, size, size]``."""
+        pixels = squares.movedim(-1, -3).to(torch.float32)
         scale = pixels.new_tensor(self.std)[:, None, None] * 255
-        pixels = pixels.div_(scale).sub_(
-            pixels.new_tensor([m / s for m, s in zip(self.mean, self.std, strict=True)])[:, None, None]
-        )
-        return pixels.reshape(*rgb.shape[:-3], 3, self.size, self.size)
+        shift = pixels.new_tensor([m / s for m, s in zip(self.mean, self.std, strict=True)])[:, None, None]
+        return pixels.div_(scale).sub_(shift)
 
     def to_square(self, rgb: Tensor) -> Tensor:
         """uint8 ``[N, H, W, 3]`` -> uint8 ``[N, size, size, 3]``."""

@@ -246,14 +246,14 @@ def encode_with_each(
 
     Args:
         model: is left with the last setting.
-        rgb: uint8 ``[V, T, H, W, 3]``.
+        rgb: uint8 ``[V, T, size, size, 3]``.
         mask: ``[V, T]``.
         settings: in the paper's notation.
 
     Yields:
         each setting with its segments ``[V, S, D]`` and their mask ``[V, S]``.
     """
-    pixels = model.preprocess(rgb.to(model.device))
+    pixels = model.preprocess.normalise(rgb.to(model.device))
     parsed = {setting: Setting.parse(setting) for setting in settings}
     # "attention" needs its block to run, and shifts change blocks from the first on.
     shared = {name: each.stages[0].block for name, each in parsed.items() if each.stages and each.method != "attention"}
