@@ -145,9 +145,6 @@ def minivtt_images(
     _print_report(report, "images", as_json)
 
 
-make_app.command("minivtt-stills", hidden=True)(minivtt_images)  # its former name
-
-
 def _problems(result: "Verification", allow_missing: bool) -> list[str]:
     """A sentence for each problem of a copy."""
     problems = []

@@ -81,12 +81,11 @@ def test_counts_of_the_splits() -> None:
         clip_counts(19)
 
 
-@pytest.mark.parametrize("name", ["minivtt-images", "minivtt-stills"])  # the second is its former name
-def test_images_are_read_like_videos_and_force_removes_only_what_was_made(tmp_path: Path, name: str) -> None:
+def test_images_are_read_like_videos_and_force_removes_only_what_was_made(tmp_path: Path) -> None:
     folder = tmp_path / "images"
     result = CliRunner().invoke(
         app,
-        ["make", name, str(folder), "--clips", "40", "--workers", "1", "--things", "shapes", "--json"],
+        ["make", "minivtt-images", str(folder), "--clips", "40", "--workers", "1", "--things", "shapes", "--json"],
     )
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["clips"] == {"train": 38, "val": 2}
