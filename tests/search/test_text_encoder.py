@@ -19,7 +19,9 @@ from centerclip.search.query import text_encoder_files
 from tests.model import tiny
 from tests.search.collection import clip
 
-SENTENCES = ["a dog", "Two men, one of them old, play chess!", "日本 ünïcode", "x " * 200]
+SENTENCES = [
+    "a dog", "a dog\u2019s  ball &amp; a cat", "Two men, one of them old, play chess!", "日本 ünïcode", "x " * 200,
+]  # fmt: skip
 
 
 def dual_encoder(folder: Path) -> Path:

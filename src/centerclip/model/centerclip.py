@@ -21,6 +21,7 @@ from ..video import bin_centres
 from .attachment import Attachment, attach, detach
 from .backbone import PREPROCESSOR_FILES, SETTINGS_FILE, TEMPORAL_FILE, Backbone, open_backbone
 from .pipeline import Deliver, Window, encode_in_order, read_squares, to_squares
+from .tokenizer import clean_text
 from .vectors import EncodedVideo, Protocol, Rule, TemporalTransformer, segment_mask, similarity, video_vectors
 
 Video = str | os.PathLike[str] | Tensor
@@ -208,7 +209,12 @@ class CenterCLIP(nn.Module):
         return normalize(features.pooler_output.float(), dim=1)
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Sentences to ``input_ids`` and ``attention_mask``, ``[B, L]``; longer ones are cut at ``max_tokens``."""
+        """Sentences to ``input_ids`` and ``attention_mask``, ``[B, L]``; longer ones are cut at ``max_tokens``.
+
+        For CLIP's text tower they are cleaned as CLIP's training text was.
+        """
+        if self.backbone.config.text_config.model_type == "clip_text_model":
+            texts = [clean_text(text) for text in texts]
         # SigLIP was trained on sentences padded to full length, without a mask.
         full = self.backbone.config.model_type == "siglip"
         batch = self.tokenizer(

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .tokenizer import clean_text
+
 WEIGHTS, CONFIG, TOKENIZER, SETTINGS = "model.safetensors", "config.json", "tokenizer.json", "centerclip.json"
 FILES = (WEIGHTS, CONFIG, TOKENIZER, SETTINGS)  # what a vector depends on
 Floats = NDArray[np.float32]
@@ -71,9 +73,13 @@ class _Tower:
         self.weights: dict[str, Floats] = {}
 
     def __call__(self, sentence: str) -> Floats:
-        ids = np.array(self.tokenizer.encode(sentence).ids)
+        ids = np.array(self.tokenizer.encode(self.clean(sentence)).ids)
         vector = self.features(ids)
         return vector / max(float(np.linalg.norm(vector)), 1e-12)
+
+    def clean(self, sentence: str) -> str:
+        """What is done to a sentence before it is tokenised."""
+        return sentence
 
     def features(self, ids: np.ndarray) -> Floats:
         """Token ids ``[L]`` to the vector ``[D]`` of the joint space."""
@@ -111,6 +117,9 @@ class _Tower:
 
 class _CLIP(_Tower):
     """CLIP's text tower: causal, norms first, read at the end token."""
+
+    def clean(self, sentence: str) -> str:
+        return clean_text(sentence)
 
     def features(self, ids: np.ndarray) -> Floats:
         embeddings = "text_model.embeddings"

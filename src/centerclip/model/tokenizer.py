@@ -1,9 +1,10 @@
-"""CLIP's byte-pair tokenizer: with OpenAI's vocabulary, or with one learned from captions.
+"""CLIP's byte-pair tokenizer: with OpenAI's vocabulary, or with one learned from captions; and how its text is cleaned.
 
 OpenAI's checkpoints carry no tokenizer. The instant-clip-tokenizer package knows the vocabulary but offers only encode
 and decode, so every token is decoded to its bytes, and the merges follow from the order of the tokens.
 """
 
+import html
 import json
 from collections.abc import Iterable
 from functools import lru_cache
@@ -17,6 +18,15 @@ BYTES = 256
 MAX_CAPTIONS = 200_000  # that a tokenizer is learned from; more change nothing
 REPLACEMENT = "\ufffd"  # what decoding gives for part of a UTF-8 character
 CONTINUATION = range(0x80, 0xC0)  # bytes inside a UTF-8 character
+
+
+def clean_text(text: str) -> str:
+    """Clean a sentence as CLIP's training text was: Unicode and quotes fixed, HTML unescaped, whitespace collapsed."""
+    if not (text.isascii() and text.isprintable() and "&" not in text):  # otherwise there is nothing to fix
+        import ftfy  # only here: importing it takes as long as encoding a sentence
+
+        text = html.unescape(html.unescape(ftfy.fix_text(text)))  # twice, as OpenAI does: "&amp;amp;" occurs
+    return " ".join(text.split())
 
 
 @lru_cache(maxsize=1)
@@ -51,7 +61,7 @@ def make_tokenizer(captions: Iterable[str], *, vocabulary: int, max_tokens: int)
         min_frequency=2,
         show_progress=False,
     )
-    learner.train_from_iterator(islice(captions, MAX_CAPTIONS), trainer)
+    learner.train_from_iterator(map(clean_text, islice(captions, MAX_CAPTIONS)), trainer)
     merges = [tuple(pair) for pair in json.loads(learner.to_str())["model"]["merges"]]
     merges = merges[: max(0, vocabulary - len(SPECIAL_TOKENS) - len(base))]
     tokens = [*base, *("".join(pair) for pair in merges), *SPECIAL_TOKENS]
