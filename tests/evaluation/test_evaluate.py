@@ -1,6 +1,7 @@
 """A model on a benchmark: the same in one process or two, and honest about what it lacks."""
 
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 from torch import distributed as dist
 
+from centerclip import CenterCLIP
 from centerclip.data import Benchmark
 from centerclip.evaluation import Evaluation, EvaluationError, encode_benchmark, evaluate, retrieval_metrics
 from centerclip.model.vectors import Rule, video_vectors
@@ -62,6 +64,21 @@ def test_a_result_says_what_it_is_of(benchmark: Benchmark) -> None:
     assert calls == [*videos, ("sentences", distinct, distinct)]
     sharper = evaluate(model(), benchmark, dual_softmax=True, batch_size=9, workers=0)
     assert "DUAL SOFTMAX over all queries" in sharper.label()
+
+
+def test_evaluation_is_in_float32_on_a_gpu_too(benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    center_clip, halves = model(), []
+    inference = type(center_clip).inference
+
+    def recorded(self: CenterCLIP, *, half: bool = True) -> AbstractContextManager[None]:
+        halves.append(half)
+        return inference(self, half=half)
+
+    monkeypatch.setattr(CenterCLIP, "inference", recorded)
+    evaluate(center_clip, benchmark, batch_size=4, workers=1)
+    assert halves == [False] * 4  # three batches of videos, one of sentences
+    center_clip.encode_text("a plain picture")
+    assert halves[4:] == [True]  # search keeps the faster one
 
 
 def test_equal_sentences_tie_for_every_video(benchmark: Benchmark) -> None:

@@ -1,6 +1,7 @@
 """Threads decode, batches encode: what comes out does not depend on how long each file takes."""
 
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -108,6 +109,18 @@ def test_one_bad_video_of_several(model, tmp_path):
     assert [type(each).__name__ for each in results] == ["EncodedVideo", "NotAVideo", "EncodedVideo"]
     with pytest.raises(type(results[1])):
         model.encode_videos([good, tmp_path / "bad.mp4"])
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_half_precision_is_for_a_gpu_and_can_be_turned_off(model, monkeypatch, half):
+    asked = []
+    monkeypatch.setattr(torch, "autocast", lambda kind, dtype, enabled: asked.append(enabled) or nullcontext())
+    with model.inference(half=half):
+        pass
+    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
+    with model.inference(half=half):
+        pass
+    assert asked == [False, half]
 
 
 @pytest.mark.parametrize("change", [{}, {"short_side": 2 * tiny.SIDE}, {"crop": False}])

@@ -1,6 +1,7 @@
 """``evaluate(model, benchmark)``: encode, in one process or shared by several, and rank.
 
-The numbers are the same for any number of processes: so are the batches, and ranks are exact.
+The numbers are the same for any number of processes: so are the batches, and ranks are exact. Encoding is in float32,
+on a GPU too: the half precision that search uses there could change some ranks.
 """
 
 import time
@@ -194,7 +195,7 @@ def _encode_sentences(
     parts = [torch.zeros(0, model.width)]
     for first in range(0, len(mine), TEXT_BATCH):
         batch = mine[first : first + TEXT_BATCH]
-        parts.append(model.encode_text([distinct[place] for place in batch]).cpu())
+        parts.append(model.encode_text([distinct[place] for place in batch], half=False).cpu())
         if on_progress:
             on_progress("sentences", min(len(distinct), (first + len(batch)) * share.world), len(distinct))
     vectors, places = share.together(torch.cat(parts)), share.together(torch.tensor(mine, dtype=torch.int64))
@@ -218,8 +219,8 @@ def _encode_videos(
     places: list[int] = []
     failures: dict[str, str] = {}
     clips = [benchmark.videos[place] for place in mine]
-    decode = partial(decode_clip, model)
-    for number, each in enumerate(encode_in_order(model, clips, decode, batch_size=size, decoders=workers)):
+    results = encode_in_order(model, clips, partial(decode_clip, model), batch_size=size, decoders=workers, half=False)
+    for number, each in enumerate(results):
         if on_progress:
             on_progress("videos", min(len(benchmark), (number + 1) * share.world), len(benchmark))
         if each.error is not None:

@@ -47,12 +47,13 @@ def score_moments(
     if not several:
         raise EvaluationError(f"no video of {benchmark.name} {benchmark.split} has two events.")
     right, asked, chance = 0, 0, 0.0
-    videos = model.iter_videos([clip.path for clip in several])
+    videos = model.iter_videos([clip.path for clip in several], half=False)
     for number, (clip, video) in enumerate(zip(several, videos, strict=True), start=1):
         if isinstance(video, Exception):
             raise EvaluationError(f"a video cannot be read: {video}") from video
         events = timed[clip.id]
-        best = (model.encode_text([event.caption for event in events.events]) @ video.segments.T).argmax(dim=1)
+        texts = model.encode_text([event.caption for event in events.events], half=False)
+        best = (texts @ video.segments.T).argmax(dim=1)
         overlaps = _overlaps(events, video.spans)  # [events, segments]
         right += int(overlaps[torch.arange(len(best)), best.cpu()].sum())
         chance += float(overlaps.float().mean(dim=1).sum())

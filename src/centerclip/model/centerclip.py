@@ -257,7 +257,12 @@ class CenterCLIP(nn.Module):
         return encoded
 
     def iter_videos(
-        self, videos: Sequence[Video], *, times: Sequence[Tensor] | None = None, batch_size: int | None = None
+        self,
+        videos: Sequence[Video],
+        *,
+        times: Sequence[Tensor] | None = None,
+        batch_size: int | None = None,
+        half: bool = True,
     ) -> Iterator[EncodedVideo | Exception]:
         """Encode videos as :meth:`encode_videos` does, one by one; a file that cannot be read gives its error."""
 
@@ -266,7 +271,7 @@ class CenterCLIP(nn.Module):
             deliver(0, Window(rgb, mask))
             return self.spans(bounds, int(mask.sum()))
 
-        for each in encode_in_order(self, range(len(videos)), decode, batch_size=batch_size):
+        for each in encode_in_order(self, range(len(videos)), decode, batch_size=batch_size, half=half):
             if each.error is not None:
                 yield each.error
                 continue
@@ -274,12 +279,12 @@ class CenterCLIP(nn.Module):
             vector = video_vectors(segments[None], each.mask[None].to(self.device), rule=self.rule)[0]
             yield EncodedVideo(segments[: len(spans)], spans, vector)
 
-    def encode_text(self, texts: str | Sequence[str], *, batch_size: int = 256) -> Tensor:
-        """Sentences to vectors ``[B, D]`` of norm 1."""
+    def encode_text(self, texts: str | Sequence[str], *, batch_size: int = 256, half: bool = True) -> Tensor:
+        """Sentences to vectors ``[B, D]`` of norm 1; on a GPU in half precision, unless ``half`` is off."""
         sentences = [texts] if isinstance(texts, str) else list(texts)
         if not sentences:
             return torch.zeros(0, self.width, device=self.device)
-        with self.inference():
+        with self.inference(half=half):
             parts = [
                 self.text_features(**self.tokenize(sentences[first : first + batch_size]))
                 for first in range(0, len(sentences), batch_size)
@@ -377,13 +382,13 @@ class CenterCLIP(nn.Module):
         ]
 
     @contextmanager
-    def inference(self) -> Iterator[None]:
-        """Evaluation mode, no gradients, and half precision on a GPU, inside a ``with`` block."""
+    def inference(self, *, half: bool = True) -> Iterator[None]:
+        """Evaluation mode and no gradients inside a ``with`` block; on a GPU half precision, unless ``half`` is off."""
         was_training, kind = self.training, self.device.type
-        half = torch.bfloat16 if kind == "cuda" and torch.cuda.is_bf16_supported() else torch.float16
+        dtype = torch.bfloat16 if kind == "cuda" and torch.cuda.is_bf16_supported() else torch.float16
         self.eval()
         try:
-            with torch.inference_mode(), torch.autocast(kind, dtype=half, enabled=kind == "cuda"):
+            with torch.inference_mode(), torch.autocast(kind, dtype=dtype, enabled=half and kind == "cuda"):
                 yield
         finally:
             self.train(was_training)

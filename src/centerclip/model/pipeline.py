@@ -79,6 +79,7 @@ def encode_in_order(
     *,
     batch_size: int | None = None,
     decoders: int | None = None,
+    half: bool = True,
 ) -> Iterator[Decoded[Item, Info]]:
     """Encode items, in their order. A batch is made of the same items however long each takes to decode.
 
@@ -88,9 +89,10 @@ def encode_in_order(
         decode: runs in threads: delivers the windows of an item, returns anything worth keeping.
         batch_size: items of a batch; what fits the memory by default.
         decoders: threads that decode; by default as many as keep the model busy.
+        half: encode in half precision on a GPU; float32 is for published numbers.
     """
     for batch in decode_batches(items, decode, batch_size or model.batch_size(), decoders or default_decoders(model)):
-        _encode(model, [(each, number) for each in batch for number in each.windows], len(batch))
+        _encode(model, [(each, number) for each in batch for number in each.windows], len(batch), half=half)
         yield from batch
 
 
@@ -180,14 +182,16 @@ def default_decoders(model: "CenterCLIP") -> int:
     return max(1, min(MAX_GPU_DECODERS, usable_cores() // int(environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
-def _encode(model: "CenterCLIP", waiting: list[tuple[Decoded[Item, Info], int]], batch_size: int) -> None:
+def _encode(
+    model: "CenterCLIP", waiting: list[tuple[Decoded[Item, Info], int]], batch_size: int, *, half: bool = True
+) -> None:
     """Encode windows, each as it was delivered last, and keep their vectors."""
     todo = [(decoded, number) for decoded, number in waiting if number in decoded.windows]
     for first in range(0, len(todo), batch_size):
         part = todo[first : first + batch_size]
         windows = [decoded.windows.pop(number) for decoded, number in part]
         masks = [torch.ones(len(w.rgb), dtype=torch.bool) if w.mask is None else w.mask for w in windows]
-        with model.inference():
+        with model.inference(half=half):
             squares = torch.stack([window.rgb for window in windows])
             pixels = model.preprocess.normalise(squares.to(model.device))
             segments, real = model.video_features(pixels, torch.stack(masks))

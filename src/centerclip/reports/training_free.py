@@ -216,7 +216,7 @@ def _evaluate(
                     closeness[setting].append(cosine_similarity(whole, plain).cpu())
             done += len(batch)
             on_progress(done, len(benchmark))
-        texts = model.encode_text(benchmark.captions).cpu()
+        texts = model.encode_text(benchmark.captions, half=False).cpu()
         found = {}
         for setting in settings:
             model.set_clustering(setting)
