@@ -86,6 +86,25 @@ def test_two_results_side_by_side(place: Path) -> None:
     assert low <= second - first <= high
 
 
+def test_the_protocol_is_the_model_s_own_unless_it_is_given(place: Path, tmp_path: Path) -> None:
+    tiny.center_clip("B2-2,5", frames=4, protocol="published").save_pretrained(tmp_path / "model")
+
+    def protocol(model: Path, *options: object) -> str:
+        command = ("evaluate", model, "folder", "--root", place / "clips", "--workers", 0, "--json", *options)
+        content = json.loads(run(*command).stdout)
+        assert f"protocol {content['protocol']}" in content["label"]
+        return str(content["protocol"])
+
+    assert protocol(place / "run") == "clean"
+    assert protocol(tmp_path / "model") == "published"
+    assert protocol(tmp_path / "model", "--protocol", "clean") == "clean"
+    assert protocol(place / "run", "--protocol", "published", "-o", tmp_path / "published") == "published"
+    other = run("evaluate", "--compare", place / "centres", tmp_path / "published")
+    assert other.exit_code == 0
+    assert "A was run with the protocol clean, B with published" in other.stdout
+    assert "was run with the protocol" not in run("evaluate", "--compare", place / "centres", place / "none").stdout
+
+
 def test_the_folder_of_a_training_run_means_its_test_result(place: Path, tmp_path: Path) -> None:
     saved = Evaluation.load(place / "centres")
     saved.save(tmp_path / "evaluation" / "val")
@@ -107,6 +126,7 @@ def test_the_folder_of_a_training_run_means_its_test_result(place: Path, tmp_pat
         ["model", "folder", "--root", ".", "--split", "tset"],
         ["model", "folder", "--root", ".", "--clustering", "B6"],
         ["model", "folder", "--root", ".", "--rule", "best"],
+        ["model", "folder", "--root", ".", "--protocol", "paper"],
         ["model", "--compare", "a", "b"],
     ],
 )

@@ -56,12 +56,15 @@ def test_a_result_says_what_it_is_of(benchmark: Benchmark) -> None:
     result = evaluate(model(), benchmark, batch_size=4, workers=0, on_progress=lambda *call: calls.append(call))
     captions = len(benchmark.captions)
     assert result.label() == (
-        f"folder test, {COUNT} videos, {captions} captions, rule renormalise, data {benchmark.fingerprint}"
+        f"folder test, {COUNT} videos, {captions} captions, rule renormalise, protocol clean, data "
+        f"{benchmark.fingerprint}"
     )
     assert result.setting() == "B2-2,5, 4 frames"
     distinct = len(set(benchmark.captions))
     videos = [("videos", done, COUNT) for done in range(1, COUNT + 1)]
     assert calls == [*videos, ("sentences", distinct, distinct)]
+    center_clip = tiny.center_clip("B2-2,5", frames=4, protocol="published")
+    assert ", rule mean, protocol published, data " in evaluate(center_clip, benchmark, workers=0).label()
     sharper = evaluate(model(), benchmark, dual_softmax=True, batch_size=9, workers=0)
     assert "DUAL SOFTMAX over all queries" in sharper.label()
 

@@ -72,7 +72,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
 
 
 def test_a_saved_result_comes_back_and_its_queries_can_be_read(tmp_path: Path) -> None:
-    result = made(1.0, missing=("x",), unreadable={"y": "broken"}, model="my-model")
+    result = made(1.0, missing=("x",), unreadable={"y": "broken"}, model="my-model", protocol="published")
     file = result.save(tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["evaluation.json", "queries.csv"]
     again = Evaluation.load(tmp_path / "out")
@@ -92,6 +92,14 @@ def test_a_saved_result_comes_back_and_its_queries_can_be_read(tmp_path: Path) -
     right = [row for row in rows if row["direction"] == "t2v" and row["rank"] == "1"]
     assert right
     assert all(row["top1"] == row["video"] for row in right)
+
+
+def test_results_from_before_there_were_protocols_are_clean(tmp_path: Path) -> None:
+    file = made(1.0, protocol="published").save(tmp_path)
+    content = json.loads(file.read_text())
+    assert content.pop("protocol") == "published"
+    file.write_text(json.dumps(content))
+    assert Evaluation.load(file).protocol == "clean"
 
 
 def test_metrics_stay_inside_their_intervals_and_the_same_seed_gives_the_same() -> None:

@@ -38,6 +38,13 @@ Rule = Annotated[
     Literal["mean", "renormalise"] | None,
     typer.Option(help="How the segments of a video are compared with a sentence.", show_default="the model's"),
 ]
+Protocol = Annotated[
+    Literal["published", "clean"] | None,
+    typer.Option(
+        help="published: the authors' procedure; clean: a more careful one (docs/reproduction.md).",
+        show_default="the model's",
+    ),
+]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Videos per batch.", show_default="from the free memory")]
 Workers = Annotated[
     int | None, typer.Option(min=0, help="Files decoded at the same time.", show_default="the number of cores")
@@ -120,7 +127,11 @@ def check_names(benchmark: str, split: str, clustering: str | None) -> str:
 
 
 def open_model(
-    name: str, clustering: str | None, frames: int | None, device: "torch.device | None" = None
+    name: str,
+    clustering: str | None,
+    frames: int | None,
+    device: "torch.device | None" = None,
+    protocol: Literal["published", "clean"] | None = None,
 ) -> "CenterCLIP":
     """Open a model; the folder of a training run stands for the model of its best epoch."""
     from ..model import CenterCLIP
@@ -128,4 +139,6 @@ def open_model(
     folder = Path(name).expanduser()
     best = folder / "best"
     is_run = not (folder / "config.json").exists() and best.is_dir()
-    return CenterCLIP.from_pretrained(best if is_run else name, clustering=clustering, frames=frames, device=device)
+    return CenterCLIP.from_pretrained(
+        best if is_run else name, clustering=clustering, frames=frames, protocol=protocol, device=device
+    )

@@ -17,6 +17,7 @@ from .common import (
     BatchSize,
     Clustering,
     Frames,
+    Protocol,
     Root,
     Rule,
     Workers,
@@ -50,6 +51,7 @@ def evaluate(
     clustering: Clustering = None,
     frames: Frames = None,
     rule: Rule = None,
+    protocol: Protocol = None,
     dual_softmax: Annotated[
         bool, typer.Option("--dual-softmax", help="Rank by dual softmax, which uses all queries at once.")
     ] = False,
@@ -87,7 +89,7 @@ def evaluate(
 
     with processes() as group:
         data = load(benchmark, root, split, annotations=annotations, allow_missing=allow_missing)
-        opened = open_model(model, clustering, frames, group.device)
+        opened = open_model(model, clustering, frames, group.device, protocol)
         with progress(quiet=as_json or not group.main) as bar:
             result = run(
                 opened,
@@ -185,6 +187,11 @@ def _print_comparison(result: "Comparison", files: Sequence[Path]) -> None:
     table = _table("")
     for letter, each, file in zip("AB", (result.first, result.second), files, strict=True):
         typer.echo(f"{letter}: {file.parent}, {each.setting()}\n   {each.label()}")
+    if result.first.protocol != result.second.protocol:
+        typer.echo(
+            f"A was run with the protocol {result.first.protocol}, B with {result.second.protocol}: the difference may "
+            "come from that."
+        )
     for direction, title in DIRECTIONS.items():
         table.add_row(title)
         table.add_row("  A", *_cells(result.first, direction))

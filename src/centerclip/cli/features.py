@@ -76,6 +76,7 @@ def features(
         "clustering": str(opened.clustering),
         "frames": str(opened.frames),
         "rule": rule or opened.rule,
+        "protocol": opened.protocol,
         "data": f"{data.name} {data.split} {encoded.benchmark.fingerprint}" if root else "files",
     }
     written = save_features(encoded, spans, output, rule=rule or opened.rule, about=about, form=form)

@@ -112,6 +112,7 @@ def evaluate_vectors(
         missing=benchmark.missing,
         unreadable=encoded.unreadable,
         rule=rule,
+        protocol=model.protocol,
         dual_softmax=dual_softmax,
         fingerprint=benchmark.fingerprint,
         clustering=str(model.clustering),

@@ -1,4 +1,4 @@
-"""The result of an evaluation: every number keeps its split, gallery, rule and data with it.
+"""The result of an evaluation: every number keeps its split, gallery, rule, protocol and data with it.
 
 It is saved as ``evaluation.json``, and as ``queries.csv`` with one line for every query: its rank and best candidates.
 """
@@ -23,8 +23,8 @@ RESULT = "evaluation.json"
 QUERIES = "queries.csv"
 TOP_CANDIDATES = 5  # of every query, in queries.csv
 SAVED = (
-    "model", "benchmark", "split", "gallery", "captions", "rule", "dual_softmax", "fingerprint", "clustering", "frames",
-    "max_tokens", "seconds", "missing", "unreadable", "metrics",
+    "model", "benchmark", "split", "gallery", "captions", "rule", "protocol", "dual_softmax", "fingerprint",
+    "clustering", "frames", "max_tokens", "seconds", "missing", "unreadable", "metrics",
 )  # fmt: skip
 QUERY_COLUMNS = ("direction", "id", "video", "text", "rank")
 TEXT_MODE = {"encoding": "utf-8", "errors": "surrogatepass", "newline": ""}  # ids may be file names in any encoding
@@ -54,6 +54,7 @@ class Evaluation:
     missing: tuple[str, ...] = ()  # annotated videos without a file
     unreadable: dict[str, str] = field(default_factory=dict)  # why, by video id
     model: str = ""
+    protocol: str = "clean"  # of the model: "published", the authors' procedure, or "clean"
 
     def label(self) -> str:
         """What the numbers are measured on, in one line."""
@@ -63,7 +64,8 @@ class Evaluation:
         gallery = f"{self.gallery:,} videos"
         if absent:
             gallery = f"{self.gallery:,} of {total:,} videos ({', '.join(absent)})"
-        parts = [f"{self.benchmark} {self.split}", gallery, f"{self.captions:,} captions", f"rule {self.rule}"]
+        parts = [f"{self.benchmark} {self.split}", gallery, f"{self.captions:,} captions"]
+        parts += [f"rule {self.rule}", f"protocol {self.protocol}"]
         if self.dual_softmax:
             parts.append("DUAL SOFTMAX over all queries")
         return ", ".join([*parts, f"data {self.fingerprint}"])
@@ -121,6 +123,7 @@ class Evaluation:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             content.setdefault("max_tokens", content.get("words"))  # what version 0.1 called it
+            content.setdefault("protocol", "clean")  # the only one of versions that did not save it
             saved = {name: content[name] for name in SAVED}
         except FileNotFoundError as error:
             raise EvaluationError(f"{file} does not exist; `centerclip evaluate --output DIR` writes one.") from error
