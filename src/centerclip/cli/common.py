@@ -47,7 +47,7 @@ Protocol = Annotated[
 ]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Videos per batch.", show_default="from the free memory")]
 Workers = Annotated[
-    int | None, typer.Option(min=0, help="Files decoded at the same time.", show_default="the number of cores")
+    int | None, typer.Option(min=0, help="Files decoded at the same time.", show_default="enough for the model")
 ]
 AllowMissing = Annotated[bool, typer.Option("--allow-missing", help="Leave out videos that have no file.")]
 AllowUnreadable = Annotated[bool, typer.Option("--allow-unreadable", help="Leave out videos that cannot be decoded.")]
