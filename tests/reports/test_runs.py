@@ -13,14 +13,14 @@ import torch
 
 from centerclip.distributed import Processes
 from centerclip.errors import ReportError
-from centerclip.evaluation import costs
+from centerclip.evaluation import Seeds, costs
 from centerclip.plots import figures
 from centerclip.plots.patches import SegmentTokens
 from centerclip.plots.tokens import Kept, draw_centres, draw_token_map
 from centerclip.reports import runs
 from centerclip.reports.catalogue import Published, Report, Row
 from centerclip.reports.plan import Plan
-from centerclip.reports.table import make_table
+from centerclip.reports.table import make_table, to_json
 from centerclip.training.recipe import read_recipe
 from tests.training.world import RECIPE, make_world
 
@@ -187,6 +187,49 @@ def test_full_tables_have_the_published_number_and_the_difference(outcomes):
     text = table.to_markdown()
     assert "best one chosen on val" in text
     assert "measured on cpu" in text
+
+
+def with_results(outcome, **changes):
+    return replace(outcome, seeds=Seeds(tuple(replace(each, **changes) for each in outcome.seeds.results)))
+
+
+def test_tables_and_figures_say_their_protocol(outcomes, tmp_path):
+    _, found = outcomes
+    report = Report("place", "Places", "Figure 3", "curves", axes=("block B",))
+    for protocol in ("clean", "published"):
+        rows = [with_results(each, protocol=protocol) for each in found]
+        table = make_table(report, rows, small=False)
+        assert table.title == f"Places, {protocol} protocol (Figure 3 of the paper)"
+        assert f"rule renormalise, protocol {protocol}, data" in table.label
+        assert to_json(report, rows, small=False)["protocol"] == protocol
+        _, svg = figures.draw_curves(report, rows, tmp_path, small=True)
+        assert f"Places, scaled to MiniVTT, {protocol} protocol" in svg.read_text(encoding="utf-8")
+
+
+def test_choosing_the_epoch_on_the_test_split_is_the_paper_s_way_or_too_good(outcomes):
+    outcome = outcomes[1][0]
+    recipe = outcome.plan.recipe
+    data = recipe.data.model_copy(update={"validate_on": "test"})
+    outcome = replace(outcome, plan=replace(outcome.plan, recipe=recipe.model_copy(update={"data": data})))
+    report = Report("x", "Title", "Table 1", "table")
+    assert "chosen on test (too good" in make_table(report, [outcome], small=False).label
+    published = make_table(report, [with_results(outcome, protocol="published")], small=False)
+    assert "chosen on test, as in the paper" in published.label
+    assert not any("chose the best epoch" in note for note in published.notes)
+
+
+def test_a_gallery_of_another_size_than_the_published_one_is_noted(outcomes):
+    report = Report("x", "Title", "Table 2", "table")
+
+    def notes(gallery):
+        row = with_results(outcomes[1][0], benchmark="activitynet", split="test", gallery=gallery)
+        return make_table(report, [row, row], small=False).notes
+
+    expected = (
+        "activitynet test: ranked among 4,869 videos, published for 4,917; compare only results of the same gallery."
+    )
+    assert notes(4869).count(expected) == 1
+    assert not any("ranked among" in note for note in notes(4917))
 
 
 def test_small_tables_have_intervals_and_gains(outcomes):

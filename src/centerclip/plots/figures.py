@@ -12,7 +12,7 @@ from ..evaluation import gain
 from ..files import write_atomic
 from ..reports.catalogue import Report
 from ..reports.runs import Outcome
-from ..reports.table import describe, is_baseline
+from ..reports.table import describe, heading, is_baseline
 from ..reports.training_free import AXES, DRAWN, Point, SettingResult
 from ..training.run import CURVE, read_log
 
@@ -71,7 +71,7 @@ def draw_curves(report: Report, outcomes: Sequence[Outcome], folder: Path, *, sm
             panel.set_xlabel(axis)
             panel.set_ylabel(title)
     panels[0][1].legend(frameon=False, fontsize=8, loc="lower right")  # memory grows, so this corner is empty
-    figure.suptitle(report.heading(small=small), fontsize=11)
+    figure.suptitle(heading(report, outcomes, small=small), fontsize=11)
     caption = f"{describe(outcomes, small=small)} Band: 95 % interval of the difference to no clustering, over videos."
     return save_figure(figure, folder / report.name, caption=caption)
 
@@ -119,7 +119,7 @@ def draw_gains(report: Report, outcomes: Sequence[Outcome], folder: Path, *, sma
         panel.axvline(no_gain, color="black", linestyle="--", linewidth=1)
         panel.set_xlabel(title)
         panel.grid(axis="y", color="#DDDDDD", linewidth=0.6)
-    figure.suptitle(report.heading(small=small), fontsize=11)
+    figure.suptitle(heading(report, outcomes, small=small), fontsize=11)
     caption = f"{describe(outcomes, small=small)} Lines: 95 % interval over videos. Rings: each seed."
     return save_figure(figure, folder / report.name, caption=caption)
 

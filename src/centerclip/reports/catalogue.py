@@ -54,10 +54,6 @@ class Report:
     rows: tuple[Row, ...] = ()
     axes: tuple[str, ...] = ()  # names of the x axes, one for each row of panels
 
-    def heading(self, *, small: bool) -> str:
-        """The title, with the data where that is not the benchmark that it names."""
-        return f"{self.title}, scaled to MiniVTT" if small else self.title
-
 
 @cache
 def reports() -> dict[str, Report]:
