@@ -39,6 +39,27 @@ def test_a_random_frame_lies_in_its_own_bin(available: int, count: int, seed: in
             assert i * available // count <= frame < (i + 1) * available // count
 
 
+@given(FRAMES, COUNTS, st.integers(), st.integers(0), st.text())
+def test_the_authors_bins_are_whole_frames_from_the_start(
+    available: int, count: int, seed: int, epoch: int, video: str
+) -> None:
+    width = available // count
+    frames = random_in_bins(available, count, seed=seed, epoch=epoch, video=video, drop_tail=True)
+    for i, frame in enumerate(frames):
+        if available <= count:
+            assert frame == min(i, available - 1)
+        else:
+            assert i * width <= frame < (i + 1) * width
+
+
+def test_the_authors_bins_never_draw_the_tail() -> None:
+    key = {"seed": 42, "epoch": 3, "video": "video7010"}
+    assert random_in_bins(23, 12, **key, drop_tail=True) == list(range(12))
+    assert random_in_bins(23, 12, **key)[-1] > 11
+    # the same draws where nothing is left over
+    assert random_in_bins(300, 12, **key, drop_tail=True) == random_in_bins(300, 12, **key)
+
+
 def test_a_random_choice_is_a_function_of_its_key() -> None:
     key = {"seed": 42, "epoch": 3, "video": "video7010"}
     frames = random_in_bins(300, 12, **key)

@@ -78,6 +78,7 @@ def read_frames(
     count: int = 12,
     *,
     random: tuple[int, int, str] | None = None,
+    drop_tail: bool = False,
     short_side: int | None = None,
     limits: Limits = DEFAULT_LIMITS,
     start: float | None = None,
@@ -94,6 +95,8 @@ def read_frames(
         count: frames to read. A video with fewer gives each once, then repeats the last, masked.
         random: ``(seed, epoch, video)`` takes a random frame of each of ``count`` equal bins, the same one whenever
             the three are the same; None takes the middle of each bin.
+        drop_tail: random bins are as wide as whole frames allow and start at the first frame, as in the authors'
+            procedure: the frames left over at the end are never drawn.
         short_side: scale the frames so that their short side has this many pixels; None keeps the size.
         limits: bounds on what the file may cost.
         start: seconds at which to begin, from the video's first frame.
@@ -118,7 +121,7 @@ def read_frames(
             slots = bin_centres(available, count)
         else:
             seed, epoch, video = random
-            slots = random_in_bins(available, count, seed=seed, epoch=epoch, video=video)
+            slots = random_in_bins(available, count, seed=seed, epoch=epoch, video=video, drop_tail=drop_tail)
         mask = [place < available for place in range(count)]
         if available <= count:
             return _Selection([first + slot for slot in slots], mask)

@@ -22,7 +22,9 @@ def bin_centres(available: int, count: int) -> list[int]:
     return [(2 * i + 1) * available // (2 * count) for i in range(count)]
 
 
-def random_in_bins(available: int, count: int, *, seed: int, epoch: int, video: str) -> list[int]:
+def random_in_bins(
+    available: int, count: int, *, seed: int, epoch: int, video: str, drop_tail: bool = False
+) -> list[int]:
     """Take one random frame of each of ``count`` equal bins.
 
     The choice is a function of the arguments alone: no generator state, so a run that was resumed, or that is spread
@@ -34,6 +36,8 @@ def random_in_bins(available: int, count: int, *, seed: int, epoch: int, video: 
         seed: seed of the run.
         epoch: pass over the data.
         video: name of the video.
+        drop_tail: bins of ``available // count`` frames from the start, as in the authors' procedure: what is left over
+            at the end is never drawn. Otherwise bins cover the whole video, and differ by one frame at most.
 
     Returns:
         ``count`` ascending indices in ``[0, available)``; short videos as in :func:`bin_centres`.
@@ -43,7 +47,10 @@ def random_in_bins(available: int, count: int, *, seed: int, epoch: int, video: 
         return _every_frame(available, count)
     chosen = []
     for i in range(count):
-        first, past = i * available // count, (i + 1) * available // count
+        if drop_tail:
+            first, past = i * (available // count), (i + 1) * (available // count)
+        else:
+            first, past = i * available // count, (i + 1) * available // count
         digest = hashlib.blake2b(f"{seed}\0{epoch}\0{i}\0{video}".encode("utf-8", "surrogatepass"), digest_size=8)
         draw = int.from_bytes(digest.digest(), "big")  # uniform in [0, 2^64)
         chosen.append(first + (draw * (past - first) >> 64))
