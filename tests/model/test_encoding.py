@@ -312,7 +312,8 @@ def test_a_new_temporal_head_starts_from_clips_text_tower(tmp_path, text_positio
     assert torch.equal(head.positions.weight[:common], positions[:common])
     hidden = torch.randn(2, 6, 24)
     expected = hidden + positions[:6]
-    for block in clip.text_model.encoder.layers[:4]:  # each with full attention, as seqTransf has
+    for block in clip.text_model.encoder.layers[:4]:  # each with full attention and the epsilon that seqTransf has
+        block.layer_norm1.eps = block.layer_norm2.eps = 1e-12
         expected = block(expected, attention_mask=torch.zeros(2, 1, 6, 6))
     assert torch.allclose(head(hidden), hidden + expected, atol=1e-5)
 

@@ -93,9 +93,15 @@ class TemporalTransformer(nn.Module):
         self.positions = nn.Embedding(positions, width)
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(
-                width, heads, 4 * width, dropout=0.0, activation=quick_gelu, batch_first=True, norm_first=True,
+                width,
+                heads,
+                4 * width,
+                dropout=0.0,
+                activation=quick_gelu,
+                batch_first=True,
+                norm_first=True,
                 layer_norm_eps=1e-12,  # CLIP4Clip's
-            )  # fmt: skip
+            )
             for _ in range(layers)
         )
         nn.init.normal_(self.positions.weight, std=0.01)
