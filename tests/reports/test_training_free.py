@@ -54,6 +54,9 @@ def test_results_are_kept_and_compared_with_none(tmp_path, monkeypatch):
         model.backbone.visual_projection.weight.add_(1)  # another model: another place
     assert len(run_settings(model, benchmark, [], tmp_path / "runs")) == 1
     assert len(list((tmp_path / "runs").iterdir())) == 3
+    model.protocol = "published"
+    (none,) = run_settings(model, benchmark, [], tmp_path / "runs")
+    assert none.result.protocol == "published"
 
 
 def test_a_sweep_passes_through_the_paper_s_place():

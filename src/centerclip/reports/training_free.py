@@ -188,8 +188,8 @@ def to_json(results: Sequence[SettingResult]) -> dict[str, Any]:
 
 
 def weights_fingerprint(model: CenterCLIP) -> str:
-    """Eight hex digits that change with the weights, the number of frames or the rule."""
-    content = f"{model.fingerprint()} {model.frames} {model.rule} {model.max_tokens}"
+    """Eight hex digits that change with the weights, the number of frames, the rule or the protocol."""
+    content = f"{model.fingerprint()} {model.frames} {model.rule} {model.max_tokens} {model.protocol}"
     return hashlib.sha256(content.encode()).hexdigest()[:8]
 
 
