@@ -201,6 +201,12 @@ def test_filters_hold(index: VideoIndex, folder: Path) -> None:
         found(after="yesterday")
 
 
+def test_filters_that_leave_nothing_find_nothing(index: VideoIndex) -> None:
+    for filters in ({"name": "zzz"}, {"after": "2090"}, {"max_duration": 0.001}, {"min_score": 2.0}):
+        results = index.search("a dog", **filters)
+        assert (len(results), results.convincing) == (0, False)
+
+
 def test_similar_leaves_out_the_video_itself(index: VideoIndex, folder: Path) -> None:
     film = index.search(name="Film", image=folder / "1.png")[0]
     assert index.similar(film.video_id, 0.5)[0].title == "1"

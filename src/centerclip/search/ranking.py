@@ -167,6 +167,8 @@ def _vector(segments: Segments, moment: Moment) -> Floats:
 
 def _collapse(ranked: list[Ranked]) -> list[Ranked]:
     """Leave out near-duplicates of a better entry of another video."""
+    if not ranked:
+        return []
     vectors = np.array([entry.vector for entry in ranked]).reshape(len(ranked), -1)
     alike = vectors @ vectors.T >= DUPLICATE_COSINE  # [N, N]
     kept: list[int] = []
