@@ -35,6 +35,15 @@ def test_msvd_reads_the_same_sentences_from_both_layouts(tmp_path: Path, layout:
     assert read_captions("msvd", tmp_path, "val+test") == {"b_3_4": ["two cows"], "c_5_6": ["a tree"]}
 
 
+def test_msvd_reads_its_pickle_first_when_published(tmp_path: Path) -> None:
+    made_up.msvd(tmp_path, layout="pickle")
+    made_up.text(tmp_path / "captions_msvd.json", json.dumps({"-a_1_2": ["another cow"]}))
+    assert read_captions("msvd", tmp_path, "train", protocol="published") == {"-a_1_2": ["one cow", "a cow"]}
+    assert read_captions("msvd", tmp_path, "train", protocol="clean") == {"-a_1_2": ["another cow"]}
+    (tmp_path / "raw-captions.pkl.gz").unlink()
+    assert read_captions("msvd", tmp_path, "train", protocol="published") == {"-a_1_2": ["another cow"]}
+
+
 class Harmful:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return Path.touch, (Path("touched"),)  # type: ignore[return-value]
@@ -75,6 +84,18 @@ def test_activitynet_holds_out_a_part_that_does_not_depend_on_the_other_videos(t
     assert not train & val
     assert 8 <= len(val) <= 35  # about 1 in 20
     assert set(read_captions("activitynet", tmp_path / "half", "val")) == val & set(names[::2])
+
+
+def test_activitynet_takes_only_the_videos_of_the_authors_list_where_it_is_there(tmp_path: Path) -> None:
+    made_up.activitynet(tmp_path, train=["v_a", "v_b"], test=["v_c", "v_d", "v_NHznDFD3V3k"])
+    assert list(read_captions("activitynet", tmp_path, "train+val")) == ["v_a", "v_b"]
+    files = {video: f"{video}.avi" for video in ("a", "d", "NHznDFD3V3k", "other")}
+    made_up.text(tmp_path / "video_path.json", json.dumps(files))
+    assert list(read_captions("activitynet", tmp_path, "train+val")) == ["v_a"]
+    assert list(read_captions("activitynet", tmp_path, "test")) == ["v_d"]
+    made_up.text(tmp_path / "video_path.json", "3")
+    with pytest.raises(AnnotationError, match=r"video_path\.json must map video ids to paths"):
+        read_captions("activitynet", tmp_path, "test")
 
 
 def test_didemo_reads_paragraphs_whose_paths_are_of_another_machine(tmp_path: Path) -> None:

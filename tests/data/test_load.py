@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from centerclip.data import AnnotationError, Benchmark, Clip, DataError, MissingVideosError, load
 from centerclip.data.benchmark import VideoFiles
-from centerclip.data.formats import without_extension
+from centerclip.data.formats import Protocol, without_extension
 from tests.data import made_up
 
 
@@ -122,6 +122,16 @@ def test_fingerprint_names_ids_and_captions_and_nothing_else() -> None:
         make(("a", ("x",)), ("b", ("y", "z"))),
     ]
     assert len({reference, *(each.fingerprint for each in changed)}) == 5
+
+
+@pytest.mark.parametrize(("protocol", "end"), [("published", 31.0), ("clean", None)])
+def test_the_authors_use_the_first_31_seconds_of_didemo(tmp_path: Path, protocol: Protocol, end: float | None) -> None:
+    made_up.text(tmp_path / "test_data.json", '[{"video": "1@N01_2_3a.mov", "description": "a cat sits."}]')
+    touch(tmp_path, "1@N01_2_3a.mov")
+    assert [clip.end for clip in load("didemo", tmp_path, protocol=protocol).videos] == [end]
+    made_up.lsmdc(tmp_path)
+    touch(tmp_path, *(f"{name}.avi" for name in made_up.LSMDC_CLIPS))
+    assert {clip.end for clip in load("lsmdc", tmp_path, protocol=protocol).videos} == {None}
 
 
 def test_captions_know_their_video() -> None:

@@ -68,6 +68,14 @@ def test_differences_say_by_how_much(here: int) -> None:
     assert check.differences == said[here]
 
 
+@pytest.mark.parametrize(("videos", "published"), [(4_917, 4_917), (4_869, 4_869), (4_900, 4_917)])
+def test_either_list_of_activitynet_is_as_published(videos: int, published: int) -> None:
+    figures = FORMATS["activitynet"].published["test"].for_count(videos)
+    assert (figures.videos, figures.captions) == (published, published)
+    check = SplitCheck("test", videos, videos, figures, found=0, missing=(), fingerprint="")
+    assert bool(check.differences) == (videos != published)
+
+
 def test_published_figures() -> None:
     videos = {
         name: {split: figure.videos for split, figure in form.published.items()} for name, form in FORMATS.items()

@@ -14,7 +14,7 @@ from centerclip.data import load
 from centerclip.distributed import Processes
 from centerclip.training import CheckpointError, DivergedError
 from centerclip.training import loop as training_loop
-from centerclip.training.loop import Splits, train
+from centerclip.training.loop import Splits, build_model, train
 from centerclip.training.recipe import read_recipe
 from centerclip.training.run import LAST, PREVIOUS, load_checkpoint, open_run, read_log, save_checkpoint
 
@@ -241,6 +241,39 @@ def test_a_checkpoint_runs_no_code(tmp_path):
 def test_choosing_on_the_test_split_is_warned_of(small_world, recipe_file, tmp_path):
     done = run(recipe_file, small_world, tmp_path / "r", "--select-on", "test", "--set", "train.epochs=1")
     assert "Warning: the best epoch is chosen on the test split" in done.stdout
+
+
+def test_the_published_protocol_from_the_recipe_to_the_saved_model(small_world, recipe_file, tmp_path):
+    folder = tmp_path / "r"
+    done = run(recipe_file, small_world, folder, "--protocol", "published", "--set", "train.epochs=1", "--json")
+    result = json.loads(done.stdout)
+    assert result["select"] == result["test"]
+    assert "protocol published" in result["test"]["label"]
+    assert "Warning: the best epoch is chosen on the test split" in done.stderr
+    assert (folder / "recipe.toml").read_text().startswith('protocol = "published"\n')
+    assert read_log(folder)[0]["protocol"] == "published"
+    assert json.loads((folder / "best" / "centerclip.json").read_text())["protocol"] == "published"
+    assert [path.name for path in (folder / "evaluation").iterdir()] == ["test"]
+    refused = run(recipe_file, small_world, folder, "--protocol", "clean", "--set", "train.epochs=1", expect=1)
+    assert "protocol clean (was published)" in refused.stderr
+
+
+@pytest.mark.parametrize(("protocol", "drop_tail"), [("published", True), ("clean", False)])
+def test_training_frames_and_the_model_follow_the_protocol(
+    small_world, recipe_file, tmp_path, monkeypatch, protocol, drop_tail
+):
+    asked = []
+
+    def stop(benchmark, **settings):
+        asked.append(settings["drop_tail"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training_loop, "Loader", stop)
+    recipe = read_recipe(recipe_file, [f"protocol={protocol}"])
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, splits(small_world), tmp_path, ALONE)
+    assert asked == [drop_tail]
+    assert build_model(recipe, ["a caption"]).protocol == protocol
 
 
 def test_it_learns_with_clustering_on(recipe_file, tmp_path):

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -28,8 +28,15 @@ def train(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="SETTING=VALUE", help="Change a setting: train.lr=1e-5.")
     ] = None,
+    protocol: Annotated[
+        Literal["published", "clean"] | None,
+        typer.Option(
+            help="published: the authors' procedure; clean: a more careful one (docs/training.md).",
+            show_default="the recipe's",
+        ),
+    ] = None,
     select_on: Annotated[
-        str | None, typer.Option(help="Split that chooses the best epoch.", show_default="the recipe's: val")
+        str | None, typer.Option(help="Split that chooses the best epoch.", show_default="the recipe's")
     ] = None,
     allow_missing: AllowMissing = False,
     workers: Annotated[
@@ -52,8 +59,9 @@ def train(
             return
         raise typer.BadParameter("name a recipe; `centerclip train --list` lists the built-in ones.")
     path = find_recipe(recipe)
-    changes = [*(overrides or []), *([f'data.validate_on="{select_on}"'] if select_on else [])]
-    plan = read_recipe(path, changes)
+    options = {"protocol": protocol, "data.validate_on": select_on}
+    changes = [f'{setting}="{value}"' for setting, value in options.items() if value]
+    plan = read_recipe(path, [*(overrides or []), *changes])
     if show:
         typer.echo(json.dumps(plan.model_dump(), indent=2) if as_json else to_toml(plan))
         return
@@ -81,7 +89,14 @@ def _run(
     from ..training.run import finished, open_run
 
     def split(name: str) -> "Benchmark":
-        return load(plan.data.benchmark, root, name, annotations=annotations, allow_missing=allow_missing)
+        return load(
+            plan.data.benchmark,
+            root,
+            name,
+            annotations=annotations,
+            allow_missing=allow_missing,
+            protocol=plan.protocol,
+        )
 
     with processes() as group:
 
@@ -92,12 +107,13 @@ def _run(
         table = plan.model.new.vocabulary_from if plan.model.start == "new" else ""
         further = read_captions("folder", root, plan.data.train, annotations=root / table) if table else {}
         vocabulary = tuple(caption for captions in further.values() for caption in captions)
-        data = Splits(split(plan.data.train), split(plan.data.validate_on), vocabulary)
-        test = split(plan.data.test) if plan.data.test else None
+        names = dict.fromkeys([plan.data.train, plan.data.validate_on, *([plan.data.test] if plan.data.test else [])])
+        splits = {name: split(name) for name in names}
+        data = Splits(splits[plan.data.train], splits[plan.data.validate_on], vocabulary)
         if group.main:
             open_run(folder, plan)
         group.barrier()
-        say(f"Training on {data.train}, choosing the epoch on {data.select}")
+        say(f"Training on {data.train}, choosing the epoch on {data.select}, protocol {plan.protocol}")
         if plan.data.validate_on == plan.data.test:
             say("Warning: the best epoch is chosen on the test split, so its numbers on that split are too good.")
         if finished(folder):
@@ -108,17 +124,19 @@ def _run(
                     on_validation=lambda epoch, result: say(_line(epoch, result)))  # fmt: skip
             if group.main:
                 draw_curve(folder)
-        results = {name: _evaluate(folder / BEST, split, group, workers)
-                   for name, split in (("select", data.select), ("test", test)) if split}  # fmt: skip
+        evaluated = {name: _evaluate(folder / BEST, splits[name], group, workers)
+                     for name in names if name in (plan.data.validate_on, plan.data.test)}  # fmt: skip
         if not group.main:
             return
-        for result in results.values():
+        for result in evaluated.values():
             result.save(folder / "evaluation" / result.split)
+        results = {key: evaluated[name] for key, name in (("select", plan.data.validate_on), ("test", plan.data.test))
+                   if name}  # fmt: skip
         if as_json:
             content = {name: {"label": each.label(), **each.metrics} for name, each in results.items()}
             typer.echo(json.dumps({"folder": str(folder), "model": str(folder / BEST), **content}, indent=2))
         else:
-            _print_end(folder, list(results.values()))
+            _print_end(folder, list(evaluated.values()))
 
 
 def _evaluate(model: Path, split: "Benchmark", group: "Processes", workers: int | None) -> "Evaluation":

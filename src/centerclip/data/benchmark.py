@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from ..errors import AbsentError, AnnotationError, DataError, MissingVideosError
 from ..files import find_videos
 from .annotations import AnnotationFiles, Captions
-from .formats import FOLDER, FORMATS, Format, read_table, without_extension
+from .formats import FOLDER, FORMATS, Format, Protocol, read_table, without_extension
 
 FORMAT_ALIASES = {"msrvtt-9k": "msrvtt"}
 SPLITS = ("train", "val", "test")
@@ -20,11 +20,12 @@ SPLIT_ALIASES = {"1k-a": "test", "val_1": "test", "val1": "test", "all": "+".joi
 
 @dataclass(frozen=True)
 class Clip:
-    """One video of a benchmark and the sentences that describe it."""
+    """One video of a benchmark and the sentences that describe it. Only what is before ``end`` seconds is used."""
 
     id: str
     path: Path
     captions: tuple[str, ...]
+    end: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ def load(
     annotations: str | Path | None = None,
     allow_missing: bool = False,
     files: "VideoFiles | None" = None,
+    protocol: Protocol = "clean",
 ) -> Benchmark:
     """Load one split of a benchmark.
 
@@ -86,8 +88,11 @@ def load(
             it may be the CSV or JSONL file itself.
         allow_missing: leave out videos without a file instead of raising :class:`MissingVideosError`.
         files: the files of ``root``, if they are known already.
+        protocol: ``published`` reads MSVD's pickle before its JSON, and the first 31 s of a video of DiDeMo, as the
+            authors do. Which videos are in a split does not depend on it.
     """
-    captions = read_captions(name, root, split, annotations=annotations)
+    captions = read_captions(name, root, split, annotations=annotations, protocol=protocol)
+    end = format_of(name).end(protocol)
     files = files or VideoFiles.under(Path(root).expanduser())
     videos, missing = [], []
     video_of_path: dict[Path, str] = {}
@@ -96,7 +101,7 @@ def load(
         if path is None:
             missing.append(video)
         else:
-            videos.append(Clip(video, path, tuple(sentences)))
+            videos.append(Clip(video, path, tuple(sentences), end))
             if (other := video_of_path.setdefault(path, video)) != video:
                 raise AnnotationError(f"videos {other} and {video} both match the file {path}; rename one of them.")
     if missing and not (allow_missing and videos):
@@ -104,7 +109,9 @@ def load(
     return Benchmark(format_of(name).name, split, tuple(videos), tuple(missing))
 
 
-def read_captions(name: str, root: str | Path, split: str, *, annotations: str | Path | None = None) -> Captions:
+def read_captions(
+    name: str, root: str | Path, split: str, *, annotations: str | Path | None = None, protocol: Protocol = "clean"
+) -> Captions:
     """The captions of a split, ``{video id: sentences}``, without looking for videos. The split is never empty."""
     chosen = format_of(name)
     root = Path(root).expanduser()
@@ -117,7 +124,7 @@ def read_captions(name: str, root: str | Path, split: str, *, annotations: str |
             part_captions = read_table(source, part)
         else:
             folders = (source,) if source else (root, root / "annotations")
-            part_captions = chosen.read(AnnotationFiles(folders), part)
+            part_captions = chosen.reader(protocol)(AnnotationFiles(folders), part)
         if repeated := captions.keys() & part_captions.keys():
             raise AnnotationError(f"video {min(repeated)} of {chosen.name} is in more than one split of {split}.")
         captions |= part_captions

@@ -1,7 +1,8 @@
 """How each benchmark writes its annotations, and how many videos and captions the papers report for each split.
 
 A reader turns the published files into ``{video id: captions}`` for ``train``, ``val`` and ``test``. Models are
-selected on ``val``, so a benchmark that publishes none has a part of its training list held out.
+selected on ``val``, so a benchmark that publishes none has a part of its training list held out. That is the protocol
+``clean``; what the authors do otherwise with a benchmark, the protocol ``published``, is in its :class:`Format` too.
 """
 
 import hashlib
@@ -10,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ..errors import AnnotationError
+from ..errors import AbsentError, AnnotationError
 from ..files import VIDEO_SUFFIXES
 from .annotations import (
     AnnotationFiles,
@@ -25,13 +26,24 @@ from .annotations import (
     select_videos,
 )
 
+Protocol = Literal["published", "clean"]  # the authors' procedure, or our more careful one
+Reader = Callable[[AnnotationFiles, str], Captions]
+
 
 @dataclass(frozen=True)
 class Published:
-    """How many videos and captions a split has in the papers; captions are None where they do not say."""
+    """How many videos and captions a split has in the papers; captions are None where they do not say.
+
+    ``shorter`` is another list of the split that is in use, with fewer videos.
+    """
 
     videos: int
     captions: int | None = None
+    shorter: "Published | None" = None
+
+    def for_count(self, videos: int) -> "Published":
+        """The figures of the list that has so many videos; of the full one if none has."""
+        return self.shorter if self.shorter and self.shorter.videos == videos else self
 
 
 @dataclass(frozen=True)
@@ -44,12 +56,34 @@ class Format:
         published: figures by split, or by splits together such as ``train+val`` when ``val`` is held out of the
             training list.
         note: one line about the splits, for people.
+        authors_train: splits that the authors train on.
+        authors_read: ``read`` as the authors do, where that differs.
+        authors_end: seconds of a video from its start that the authors use; None for all.
     """
 
     name: str
-    read: Callable[[AnnotationFiles, str], Captions]
+    read: Reader
     published: Mapping[str, Published] = field(default_factory=dict)
     note: str = ""
+    authors_train: str = "train"
+    authors_read: Reader | None = None
+    authors_end: float | None = None
+
+    def train_split(self, protocol: Protocol) -> str:
+        """The split to train on."""
+        return self.authors_train if protocol == "published" else "train"
+
+    def select_split(self, protocol: Protocol) -> str:
+        """The split that chooses the best epoch."""
+        return "test" if protocol == "published" else "val"
+
+    def reader(self, protocol: Protocol) -> Reader:
+        """What reads its annotations."""
+        return self.authors_read or self.read if protocol == "published" else self.read
+
+    def end(self, protocol: Protocol) -> float | None:
+        """Seconds at which videos end, if they are cut."""
+        return self.authors_end if protocol == "published" else None
 
 
 def _read_msrvtt(files: AnnotationFiles, split: str, *, training: str) -> Captions:
@@ -79,17 +113,18 @@ def _msrvtt(name: str, training: str, published: Published) -> Format:
         read=partial(_read_msrvtt, training=training),
         published={"train+val": published, "test": Published(1_000, 1_000)},
         note="val is the part of the training list that MSR-VTT marks as validation; train+val is the whole list",
+        authors_train="train+val",
     )
 
 
-def _read_msvd(files: AnnotationFiles, split: str) -> Captions:
+def _read_msvd(files: AnnotationFiles, split: str, *, pickle_first: bool = False) -> Captions:
     """MSVD: 1,970 videos of about 40 sentences, in either of the two caption files that are in use.
 
-    ``captions_msvd.json`` holds ``{id: [sentence, ...]}``; ``raw-captions.pkl`` holds ``{id: [[word, ...], ...]}``.
-    ``{split}_list.txt`` names the videos of a split.
+    ``captions_msvd.json`` holds ``{id: [sentence, ...]}``; ``raw-captions.pkl``, which the authors read, holds
+    ``{id: [[word, ...], ...]}``. ``{split}_list.txt`` names the videos of a split.
     """
     json_name, pickle_name = "captions_msvd.json", "raw-captions.pkl"
-    source = files.find(json_name, pickle_name)
+    source = files.find(*((pickle_name, json_name) if pickle_first else (json_name, pickle_name)))
     content = files.json(json_name) if source.name.startswith(json_name) else files.pickle(pickle_name)
     if not isinstance(content, dict):
         raise AnnotationError(f"{source} must map video ids to sentences, not be a {type(content).__name__}.")
@@ -128,19 +163,31 @@ def _read_lsmdc(files: AnnotationFiles, split: str) -> Captions:
     return captions_by_video(pairs)
 
 
+ACTIVITYNET_FILES = "video_path.json"
+ACTIVITYNET_BROKEN = {"v_NHznDFD3V3k"}  # in the authors' list of files, but they leave it out
+
+
 def _read_activitynet(files: AnnotationFiles, split: str) -> Captions:
     """ActivityNet Captions: all sentences of a video joined into one paragraph. ``test`` is ``val_1``.
 
-    ``val`` is held out of the training file, because ``val_1`` is what results are reported on.
+    ``val`` is held out of the training file, because ``val_1`` is what results are reported on. Where the authors' list
+    of files is among the annotations, ``video_path.json``, only its videos count: the authors had not all of them.
     """
     name = "val_1.json" if split == "test" else "train.json"
     content = files.json(name)
     if not isinstance(content, dict) or not all(isinstance(video, dict) for video in content.values()):
         raise AnnotationError(f"{files.find(name)} must map video ids to their sentences.")
+    try:
+        paths = files.json(ACTIVITYNET_FILES)
+        if not isinstance(paths, dict):
+            raise AnnotationError(f"{files.find(ACTIVITYNET_FILES)} must map video ids to paths.")
+        listed = {f"v_{video}" for video in paths} - ACTIVITYNET_BROKEN
+    except AbsentError:
+        listed = set(content)
     return captions_by_video(
         (video, " ".join(require_strings(annotation.get("sentences"), source=f"{name}, {video}")))
         for video, annotation in content.items()
-        if split == "test" or held_out(video) == (split == "val")
+        if video in listed and (split == "test" or held_out(video) == (split == "val"))
     )
 
 
@@ -226,6 +273,7 @@ FORMATS = {
             name="msvd",
             read=_read_msvd,
             published={"train": Published(1_200, 48_774), "val": Published(100, 4_290), "test": Published(670, 27_763)},
+            authors_read=partial(_read_msvd, pickle_first=True),
         ),
         Format(
             name="lsmdc",
@@ -240,9 +288,14 @@ FORMATS = {
         Format(
             name="activitynet",
             read=_read_activitynet,
-            published={"train+val": Published(10_009, 10_009), "test": Published(4_917, 4_917)},
+            published={
+                "train+val": Published(10_009, 10_009, shorter=Published(9_933, 9_933)),
+                "test": Published(4_917, 4_917, shorter=Published(4_869, 4_869)),
+            },
             note="test is val_1; val is held out of the training file (about 1 video in 20); a caption is a whole "
-            "paragraph",
+            "paragraph. The authors' list of files, video_path.json, leaves 9,933 videos for training and 4,869 for "
+            "test; results on different lists cannot be compared",
+            authors_train="train+val",
         ),
         Format(
             name="didemo",
@@ -253,6 +306,7 @@ FORMATS = {
                 "test": Published(1_004, 1_004),
             },
             note="a caption is a whole paragraph",
+            authors_end=31.0,
         ),
         FOLDER,
     )

@@ -1,4 +1,4 @@
-"""Batches of a benchmark: videos are decoded in worker processes, ahead of the model, in a reproducible order.
+"""Batches to train on: videos are decoded in worker processes, ahead of the model, in a reproducible order.
 
 The sampler (:class:`EpochBatches`) says which items a rank reads, :class:`VideoItems` reads one inside a worker, and
 :class:`Loader` puts both behind torch's DataLoader. All randomness is a hash of (seed, epoch, video), so resumed and
@@ -6,7 +6,6 @@ distributed runs repeat exactly, whatever the number of workers or ranks.
 """
 
 import hashlib
-import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -26,9 +25,8 @@ from .benchmark import Benchmark, Clip
 
 ItemKind = Literal["videos", "pairs"]
 Key = tuple[int, int]  # epoch, item: a worker needs both to know what to draw
-Resize = Callable[[Tensor], Tensor]
+ToSquare = Callable[[Tensor], Tensor]  # uint8 [T, H, W, 3] -> [T, size, size, 3]
 READ_AHEAD = 2  # batches that each worker decodes before they are needed
-log = logging.getLogger(__name__)
 
 
 class Batch(TypedDict):
@@ -52,68 +50,62 @@ class Batch(TypedDict):
 
 
 class Loader:
-    """Batches of a benchmark.
+    """Batches to train on: shuffled, full, with random frames and captions.
 
     ``loader.epoch(n)`` iterates over epoch ``n``; ``loader.epoch(n, start=k)`` resumes it at batch ``k``.
 
     Args:
         benchmark: a loaded split.
-        training: shuffle, random frames and captions, full batches only; else everything once, in order, with the
-            frames in the middle of each bin and the first caption (all captions are in ``benchmark.captions``).
+        read_size: short side at which frames are read, in pixels; None keeps their size. This and ``to_square`` come
+            from the model's ``preprocess``: one rule for training, evaluation and search.
+        to_square: ``[T, H, W, 3] -> [T, size, size, 3]``, resized or cropped as the model needs it.
         batch_size: videos of a batch on this rank.
         frames: frames of a video.
-        size: side of the square frames, in pixels.
+        drop_tail: draw frames from the authors' bins (:func:`~centerclip.video.random_in_bins`).
         items: ``videos``: an epoch has each video once, with one of its captions; ``pairs``: once with each caption.
         draws: 0 draws new frames each epoch; N draws N times per video, decodes each draw once, keeps it in the memory
             of this process (without workers) and takes them in turn.
-        squash: ``[T, H, W, 3] -> [T, size, size, 3]``, for models that resize instead of centre-cropping.
         seed: seed of the run.
         rank: this process, of ``world``.
         world: number of processes that share an epoch.
         workers: decoding processes; 0 decodes in this one. By default this rank's share of the cores.
-        on_error: ``raise`` stops at a video that cannot be read; ``skip`` leaves it out of its batch, logs it and
-            keeps it in ``failures``.
     """
 
     def __init__(
         self,
         benchmark: Benchmark,
         *,
-        training: bool,
+        read_size: int | None,
+        to_square: ToSquare,
         batch_size: int = 32,
         frames: int = 12,
-        size: int = 224,
+        drop_tail: bool = False,
         items: ItemKind = "videos",
         draws: int = 0,
-        squash: Resize | None = None,
         seed: int = 42,
         rank: int = 0,
         world: int = 1,
         workers: int | None = None,
-        on_error: Literal["raise", "skip"] = "raise",
     ) -> None:
-        self.benchmark, self.on_error = benchmark, on_error
-        self.failures: dict[str, str] = {}
         self._items = VideoItems(
             benchmark,
+            read_size=read_size,
+            to_square=to_square,
             frames=frames,
-            size=size,
+            drop_tail=drop_tail,
             kind=items,
-            seed=seed if training else None,
+            seed=seed,
             draws=draws,
-            squash=squash,
             threads=cores_per_rank(world),
         )
-        self._batches = EpochBatches(
-            len(self._items), batch_size, seed=seed, shuffle=training, drop_last=training, rank=rank, world=world
-        )
+        self._batches = EpochBatches(len(self._items), batch_size, seed=seed, rank=rank, world=world)
         if not len(self._batches):
             raise DataError(
                 f"{len(self._items):,} {items} do not fill one batch of {batch_size} on {world} processes; "
                 "use a smaller batch."
             )
         self.workers = 0 if draws else cores_per_rank(world) if workers is None else workers
-        self._loader: DataLoader[tuple[Batch | None, list[Failure]]] | None = None
+        self._loader: DataLoader[Batch | Failure] | None = None
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -123,7 +115,7 @@ class Loader:
         """The batches of an epoch from batch ``start`` on.
 
         Raises:
-            UnreadableVideoError: a video cannot be read, and ``on_error`` is ``raise``.
+            UnreadableVideoError: a video cannot be read.
             WorkerDiedError: a worker process was killed or crashed. The next call starts new ones.
         """
         self._batches.seek(epoch, start)
@@ -131,11 +123,10 @@ class Loader:
         try:
             with _keep_sigchld_handler():
                 batches = iter(self._loader)
-            for batch, failures in batches:
-                for failure in failures:
-                    self._report(failure)
-                if batch is not None:
-                    yield batch
+            for batch in batches:
+                if isinstance(batch, Failure):
+                    raise UnreadableVideoError(batch.video, batch.path, batch.reason)
+                yield batch
         except (RuntimeError, EOFError, OSError) as error:
             # Torch has no error type for a dead worker, and one that dies while it sends a batch just closes the pipe.
             # What a living worker raises starts with "Caught ...".
@@ -151,19 +142,12 @@ class Loader:
         """Stop the worker processes. They also stop with the loader."""
         self._loader = None
 
-    def _report(self, failure: "Failure") -> None:
-        if self.on_error == "raise":
-            raise UnreadableVideoError(failure.video, failure.path, failure.reason)
-        if failure.video not in self.failures:
-            log.warning("skipped video %s: %s", failure.video, failure.reason)
-        self.failures[failure.video] = failure.reason
-
-    def _new_loader(self) -> "DataLoader[tuple[Batch | None, list[Failure]]]":
+    def _new_loader(self) -> "DataLoader[Batch | Failure]":
         parallel = self.workers > 0
         return DataLoader(
             self._items,  # type: ignore[arg-type]  # collate turns its items into batches
             batch_sampler=self._batches,
-            collate_fn=self._items.collate,
+            collate_fn=collate,
             num_workers=self.workers,
             prefetch_factor=READ_AHEAD if parallel else None,
             persistent_workers=parallel,
@@ -175,28 +159,22 @@ class Loader:
 class EpochBatches(Sampler[list[Key]]):
     """The batches of one rank, from any batch of any epoch on.
 
-    The items of an epoch are put in one order and cut into global batches of ``world * batch_size``; each rank takes
-    its part of every global batch. So every item is read exactly once over all ranks, and 2 ranks of 64 have the same
-    global batches as 4 ranks of 32.
+    The items of an epoch are shuffled and cut into global batches of ``world * batch_size``; each rank takes its part
+    of every one. So no item is read twice over all ranks, and 2 ranks of 64 have the same global batches as 4 ranks of
+    32. A last global batch that is not full is dropped: ranks would have parts of different sizes, or none.
 
     Args:
         count: number of items.
         batch_size: items of a batch on one rank.
         seed: seed of the run.
-        shuffle: a new order each epoch; else the order of the benchmark.
-        drop_last: drop a last global batch that is not full. Training across ranks needs it: else the last batches of
-            ranks may differ in size, or be missing.
         rank: this process, from 0.
         world: number of processes.
     """
 
-    def __init__(
-        self, count: int, batch_size: int, *, seed: int, shuffle: bool, drop_last: bool, rank: int = 0, world: int = 1
-    ) -> None:
+    def __init__(self, count: int, batch_size: int, *, seed: int, rank: int = 0, world: int = 1) -> None:
         if batch_size < 1 or not 0 <= rank < world:
             raise ValueError(f"batch_size must be positive and rank below world, not {batch_size=}, {rank=}, {world=}.")
-        self.count, self.batch_size = count, batch_size
-        self.seed, self.shuffle, self.drop_last = seed, shuffle, drop_last
+        self.count, self.batch_size, self.seed = count, batch_size, seed
         self.rank, self.world = rank, world
         self.epoch = self.start = 0
 
@@ -206,23 +184,17 @@ class EpochBatches(Sampler[list[Key]]):
 
     def __len__(self) -> int:
         """Batches of a whole epoch."""
-        per_step = self.batch_size * self.world
-        return self.count // per_step if self.drop_last else -(-self.count // per_step)
+        return self.count // (self.batch_size * self.world)
 
     def __iter__(self) -> Iterator[list[Key]]:
         order = self.order()
-        per_step = self.batch_size * self.world
         for step in range(self.start, len(self)):
-            global_batch = order[step * per_step : (step + 1) * per_step]
-            size = len(global_batch)
-            batch = global_batch[self.rank * size // self.world : (self.rank + 1) * size // self.world]
-            if batch:
-                yield [(self.epoch, item) for item in batch]
+            first = (step * self.world + self.rank) * self.batch_size
+            yield [(self.epoch, item) for item in order[first : first + self.batch_size]]
 
     def order(self) -> list[int]:
         """All items in the order of the epoch. Sorting by a hash needs no generator, whose numbers may change."""
-        items = range(self.count)
-        return sorted(items, key=lambda item: draw(self.seed, self.epoch, item)) if self.shuffle else list(items)
+        return sorted(range(self.count), key=lambda item: draw(self.seed, self.epoch, item))
 
 
 def draw(*parts: object) -> int:
@@ -253,24 +225,26 @@ class Failure:
 class VideoItems(Dataset[Item | Failure]):
     """The items of a benchmark by (epoch, index); the same key always gives the same frames and caption.
 
-    Args are those of :class:`Loader`, whose ``items`` is ``kind``. Without a ``seed`` frames are bin centres and, of
-    ``videos``, captions the first. Frames that are kept (``draws``) are decoded in ``threads``.
+    Args are those of :class:`Loader`, whose ``items`` is ``kind``. Frames that are kept (``draws``) are decoded in
+    ``threads``.
     """
 
     def __init__(
         self,
         benchmark: Benchmark,
         *,
+        read_size: int | None,
+        to_square: ToSquare,
         frames: int,
-        size: int,
+        drop_tail: bool,
         kind: ItemKind,
-        seed: int | None,
-        draws: int = 0,
-        squash: Resize | None = None,
-        threads: int = 1,
+        seed: int,
+        draws: int,
+        threads: int,
     ) -> None:
-        self.benchmark, self.frames, self.size, self.kind, self.seed = benchmark, frames, size, kind, seed
-        self.draws, self.squash, self.threads = draws, squash, threads
+        self.benchmark, self.read_size, self.to_square = benchmark, read_size, to_square
+        self.frames, self.drop_tail, self.kind = frames, drop_tail, kind
+        self.seed, self.draws, self.threads = seed, draws, threads
         self._kept: dict[tuple[int, str], Frames] = {}
 
     def __len__(self) -> int:
@@ -281,8 +255,6 @@ class VideoItems(Dataset[Item | Failure]):
         clip = self.benchmark.videos[index if self.kind == "videos" else self.benchmark.video_of_caption[index]]
         if self.kind == "pairs":
             caption = self.benchmark.captions[index]
-        elif self.seed is None:
-            caption = clip.captions[0]
         else:
             caption = clip.captions[draw(self.seed, epoch, clip.id, "caption") % len(clip.captions)]
         try:
@@ -306,34 +278,35 @@ class VideoItems(Dataset[Item | Failure]):
         key = (draw_number, clip.id)
         if key in self._kept:
             return self._kept[key]
-        random = None if self.seed is None else (self.seed, draw_number, drawn_by)
-        frames = read_frames(clip.path, self.frames, random=random, short_side=None if self.squash else self.size)
-        frames = replace(frames, rgb=self.squash(frames.rgb) if self.squash else centre_crop(frames.rgb, self.size))
+        frames = read_frames(
+            clip.path,
+            self.frames,
+            random=(self.seed, draw_number, drawn_by),
+            drop_tail=self.drop_tail,
+            short_side=self.read_size,
+            end=clip.end,
+        )
+        frames = replace(frames, rgb=self.to_square(frames.rgb))
         if self.draws:
             self._kept[key] = replace(frames, rgb=frames.rgb.clone())  # not a view of the whole frames
         return frames
 
-    def collate(self, items: list[Item | Failure]) -> tuple[Batch | None, list[Failure]]:
-        """A batch of the items that could be read (None if there is none), and the failures."""
-        read = [item for item in items if isinstance(item, Item)]
-        failures = [item for item in items if isinstance(item, Failure)]
-        if not read:
-            return None, failures
-        batch = Batch(
-            rgb=torch.stack([item.frames.rgb for item in read]),
-            mask=torch.stack([item.frames.mask for item in read]),
-            times=torch.stack([item.frames.times for item in read]),
-            captions=[item.caption for item in read],
-            video=[item.video for item in read],
-            index=torch.tensor([item.index for item in read]),
-        )
-        return batch, failures
 
-
-def centre_crop(rgb: Tensor, size: int) -> Tensor:
-    """The middle of frames ``[T, H, W, 3]`` as ``[T, size, size, 3]``."""
-    top, left = (rgb.shape[1] - size) // 2, (rgb.shape[2] - size) // 2
-    return rgb[:, top : top + size, left : left + size]
+def collate(items: list[Item | Failure]) -> Batch | Failure:
+    """A batch of items, or the first of them that could not be read."""
+    read = []
+    for item in items:
+        if isinstance(item, Failure):
+            return item
+        read.append(item)
+    return Batch(
+        rgb=torch.stack([item.frames.rgb for item in read]),
+        mask=torch.stack([item.frames.mask for item in read]),
+        times=torch.stack([item.frames.times for item in read]),
+        captions=[item.caption for item in read],
+        video=[item.video for item in read],
+        index=torch.tensor([item.index for item in read]),
+    )
 
 
 @contextmanager

@@ -133,7 +133,7 @@ def _check(
         split=split,
         videos=len(captions),
         captions=sum(map(len, captions.values())),
-        published=published,
+        published=published.for_count(len(captions)) if published else None,
         found=len(paths),
         missing=tuple(video for video in captions if video not in paths),
         fingerprint=Benchmark(name, split, clips).fingerprint,

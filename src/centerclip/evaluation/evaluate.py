@@ -238,7 +238,7 @@ def _encode_videos(
 
 def decode_clip(model: CenterCLIP, clip: Clip, deliver: Deliver) -> None:
     """Decode the frames of a benchmark's video that ``model`` takes."""
-    frames = read_squares(model.preprocess, clip.path, model.frames)
+    frames = read_squares(model.preprocess, clip.path, model.frames, end=clip.end)
     deliver(0, Window(frames.rgb, frames.mask))
 
 

@@ -140,7 +140,7 @@ def run_plan(
     callbacks = callbacks or Callbacks()
     recipe = plan.recipe
     data = data_folder(root, recipe.data.benchmark)
-    splits = {name: load(recipe.data.benchmark, data, name) for name in _splits(plan)}
+    splits = {name: load(recipe.data.benchmark, data, name, protocol=recipe.protocol) for name in _splits(plan)}
     folder = run_folder(plan, runs, fingerprint_of(splits, recipe.model.start))
     if has_result(folder, recipe):
         return folder
@@ -162,7 +162,7 @@ def run_plan(
 def _open_model(plan: Plan, folder: Path, device: torch.device) -> CenterCLIP:
     """The model of a run's best epoch, or the one that a zero-shot row starts from."""
     if plan.row.zero_shot:
-        return build_model(plan.recipe.model, ()).to(device).eval()
+        return build_model(plan.recipe, ()).to(device).eval()
     return CenterCLIP.from_pretrained(folder / BEST, device=device)
 
 

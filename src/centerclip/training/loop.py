@@ -20,15 +20,16 @@ import torch
 from torch import nn
 
 from ..data import Benchmark
+from ..data.formats import Protocol
 from ..data.loader import Loader
 from ..distributed import Processes
 from ..errors import CheckpointError, DivergedError, Interrupted, RecipeError
 from ..evaluation import Evaluation, evaluate
 from ..model import CenterCLIP
 from ..model.backbone import Sizes, new_backbone
-from .loss import compute_gradients
+from .loss import compute_gradients, divide_gradients
 from .optimizer import freeze, lr_factor, make_optimizer
-from .recipe import ModelSettings, Recipe
+from .recipe import Recipe
 from .run import RunLog, load_checkpoint, save_checkpoint
 
 BEST = "best"  # the folder of the model of the best epoch
@@ -91,19 +92,19 @@ def train(
 
     # Model, optimizer, data: the same on every process.
     torch.manual_seed(settings.seed)
-    model = build_model(recipe.model, (*data.train.captions, *data.vocabulary)).to(group.device)
+    model = build_model(recipe, (*data.train.captions, *data.vocabulary)).to(group.device)
     freeze(model, settings.freeze)
     model.gradient_checkpointing(settings.gradient_checkpointing)
     optimizer = make_optimizer(model, settings)
-    precision = choose_precision(settings.precision, group.device)
+    precision = choose_precision(settings.precision, group.device, recipe.protocol)
     scaler = torch.amp.GradScaler(group.device.type, enabled=precision == torch.float16)
     loader = Loader(
         data.train,
-        training=True,
+        read_size=model.preprocess.read_size,
+        to_square=model.preprocess.to_square,
         batch_size=settings.batch_size // group.world,
         frames=recipe.model.frames,
-        size=model.preprocess.short_side or model.preprocess.size,
-        squash=None if model.preprocess.crop else model.preprocess.to_square,
+        drop_tail=recipe.protocol == "published",
         items=recipe.data.items,
         draws=recipe.data.draws,
         seed=settings.seed,
@@ -119,7 +120,8 @@ def train(
         done, first_epoch, best = restore(saved, model, optimizer, scaler, folder)
     log = RunLog(folder, step=done, epochs=first_epoch) if group.main else None
     if log and not done:
-        log.write("start", step=0, steps=steps, data=str(data.train), validation=str(data.select), world=group.world)
+        log.write("start", step=0, steps=steps, protocol=recipe.protocol, data=str(data.train),
+                  validation=str(data.select), world=group.world)  # fmt: skip
 
     def save(epochs: int) -> None:
         if group.main:
@@ -133,7 +135,7 @@ def train(
         for epoch in range(first_epoch, settings.epochs):
             model.train()
             for batch in loader.epoch(epoch, start=done - epoch * len(loader)):
-                factor = lr_factor(done, steps, warmup=settings.warmup)
+                factor = lr_factor(done, steps, warmup=settings.warmup, optimizer=settings.optimizer)
                 for parameters in optimizer.param_groups:
                     parameters["lr"] = parameters["full_lr"] * factor
 
@@ -146,6 +148,7 @@ def train(
                 if not math.isfinite(loss):
                     raise diverged("loss", loss, done + 1, folder)
                 scaler.unscale_(optimizer)
+                divide_gradients(model, recipe.gradient_divisor)
                 norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_gradient).item()
                 if not (math.isfinite(norm) or scaler.is_enabled()):
                     raise diverged("gradient norm", norm, done + 1, folder)
@@ -172,7 +175,7 @@ def train(
             if (epoch + 1) % settings.evaluate_every == 0 or epoch + 1 == settings.epochs:
                 save(epoch)  # after a crash while validating, only the validation is repeated
                 result = evaluate(model, data.select, workers=workers, rank=group.rank, world=group.world)
-                if best is None or better(result.metrics, best["metrics"]):
+                if best is None or better(result.metrics, best["metrics"], recipe.protocol):
                     best = {"epoch": epoch + 1, "split": data.select.split, "metrics": result.metrics}
                     if group.main:
                         model.save_pretrained(folder / BEST)
@@ -191,8 +194,9 @@ def train(
     return best
 
 
-def build_model(settings: ModelSettings, captions: Sequence[str]) -> CenterCLIP:
+def build_model(recipe: Recipe, captions: Sequence[str]) -> CenterCLIP:
     """The model that a run starts from: pretrained, or new with a tokenizer made from ``captions``."""
+    settings = recipe.model
     if settings.start != "new":
         return CenterCLIP.from_pretrained(
             settings.start,
@@ -200,6 +204,7 @@ def build_model(settings: ModelSettings, captions: Sequence[str]) -> CenterCLIP:
             frames=settings.frames,
             max_tokens=settings.max_tokens,
             similarity_rule=settings.similarity,
+            protocol=recipe.protocol,
             temporal=settings.temporal,
             device="cpu",
         )
@@ -208,13 +213,22 @@ def build_model(settings: ModelSettings, captions: Sequence[str]) -> CenterCLIP:
     del sizes["vocabulary_from"]
     backbone = new_backbone(Sizes(**sizes, max_tokens=settings.max_tokens), captions, vocabulary=vocabulary)
     return CenterCLIP(
-        backbone, clustering=settings.clustering, frames=settings.frames, similarity_rule=settings.similarity
+        backbone,
+        clustering=settings.clustering,
+        frames=settings.frames,
+        similarity_rule=settings.similarity,
+        protocol=recipe.protocol,
     )
 
 
-def better(metrics: dict[str, dict[str, float]], than: dict[str, dict[str, float]]) -> bool:
-    """Whether a validation is better than another: by text-to-video R@1, then by mean rank."""
+def better(metrics: dict[str, dict[str, float]], than: dict[str, dict[str, float]], protocol: Protocol) -> bool:
+    """Whether a validation is better than an earlier one.
+
+    By text-to-video R@1; if that is the same, the lower mean rank is better (clean), or the later epoch (published).
+    """
     t2v, other = metrics["t2v"], than["t2v"]
+    if protocol == "published":
+        return t2v["R1"] >= other["R1"]
     return (t2v["R1"], -t2v["MnR"]) > (other["R1"], -other["MnR"])
 
 
@@ -226,13 +240,13 @@ def diverged(what: str, value: float, step: int, folder: Path) -> DivergedError:
     )
 
 
-def choose_precision(setting: str, device: torch.device) -> torch.dtype:
-    """What ``auto`` means on a device: bfloat16 where a GPU supports it, else float16; float32 on a CPU."""
+def choose_precision(setting: str, device: torch.device, protocol: Protocol) -> torch.dtype:
+    """What ``auto`` means: float32 on a CPU; on a GPU float16 if published, else bfloat16 where it is supported."""
     if setting != "auto":
         return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[setting]
     if device.type != "cuda":
         return torch.float32
-    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    return torch.bfloat16 if protocol == "clean" and torch.cuda.is_bf16_supported() else torch.float16
 
 
 def autocast(device: torch.device, precision: torch.dtype) -> AbstractContextManager[object]:

@@ -50,7 +50,8 @@ def compute_gradients(
         torch.manual_seed(draw(*seed, group.rank, part.start) % 2**63)
         with autocast():
             tokens = model.tokenize(batch["captions"][part])
-            out = model(batch["rgb"][part], batch["mask"][part], **tokens)
+            pixels = model.preprocess.normalise(batch["rgb"][part].to(model.device))  # the loader gives squares
+            out = model(pixels, batch["mask"][part], **tokens)
         return video_vectors(out["segments"], out["segment_mask"], rule=model.rule), out["text"]
 
     for parameter in model.parameters():
@@ -71,6 +72,18 @@ def compute_gradients(
     _sum_gradients(model, group)
     scale.grad = for_scale.reshape(scale.shape)  # complete on every process already
     return loss
+
+
+def divide_gradients(model: CenterCLIP, gpus: int) -> None:
+    """Make the gradients those of the authors' code on so many GPUs: divided by their number, but for ``logit_scale``.
+
+    There, each GPU has the gradient of the global loss for its own pairs. Their sum over GPUs would be the whole
+    gradient, but the mean is taken; of ``logit_scale`` each has the whole gradient. AdamW divides by the size of
+    gradients, so this matters only where they meet a fixed number: the largest norm, and eps.
+    """
+    for parameter in model.parameters():
+        if parameter.grad is not None and parameter is not model.backbone.logit_scale and gpus > 1:
+            parameter.grad /= gpus
 
 
 def contrastive_loss(video: Tensor, text: Tensor, logit_scale: Tensor) -> Tensor:

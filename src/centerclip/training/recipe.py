@@ -10,7 +10,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ..cluster import Setting
-from ..errors import CenterClipError, RecipeError
+from ..data.benchmark import format_of
+from ..data.formats import Protocol
+from ..errors import AnnotationError, CenterClipError, RecipeError
 
 Freezable = Literal["patch-embedding", "class-embedding", "position-embedding", "token-embedding", "pre-norm"]
 # What settings are called elsewhere, for "did you mean".
@@ -23,10 +25,12 @@ SETTING_ALIASES = {
     "num_frames": "frames",
     "accumulation": "micro_batch",
     "accumulation_steps": "micro_batch",
+    "head_lr": "temporal_lr",
     "amp": "precision",
     "dataset": "benchmark",
     "pretrained": "start",
 }
+MAX_LOGIT_SCALE = {"published": 4.6052, "clean": math.log(100)}  # the authors' is rounded
 RECIPE_ALIASES = {"minivtt/stills": "minivtt/images"}  # former names
 NO_EFFECT = ("train.checkpoint_minutes", "train.log_every")  # on the weights, bit for bit
 MAY_CHANGE_ON_RESUME = (*NO_EFFECT, "train.micro_batch")  # the same gradient but for rounding, in less memory
@@ -80,8 +84,8 @@ class DataSettings(Section):
     """The data."""
 
     benchmark: str = "folder"
-    train: str = Field("train", description="split")
-    validate_on: str = Field("val", description="split that chooses the best epoch")
+    train: str = Field("", description="split; empty: all that the authors train on if published, else train")
+    validate_on: str = Field("", description="split that chooses the best epoch; empty: test if published, else val")
     test: str = Field("test", description="split of the final numbers; empty for none")
     items: Literal["videos", "pairs"] = Field(
         "pairs", description="an epoch has each video once, or each (video, caption) pair once"
@@ -94,8 +98,9 @@ class DataSettings(Section):
 class TrainSettings(Section):
     """The optimisation."""
 
+    optimizer: Literal["adamw", "bertadam"] = Field("adamw", description="bertadam: CLIP4clip's, with its schedule")
     lr: float = Field(5e-6, gt=0)
-    temporal_lr: float = Field(1e-4, gt=0, description="of seqTransf, which is not pretrained")
+    temporal_lr: float = Field(1e-4, gt=0, description="of the seqTransf head")
     epochs: int = Field(5, ge=1)
     batch_size: int = Field(128, ge=2, description="pairs per step, over all processes: the loss is over all of them")
     micro_batch: int = Field(
@@ -108,11 +113,18 @@ class TrainSettings(Section):
     eps: float = Field(1e-6, gt=0)
     warmup: float = Field(0.1, ge=0, lt=1, description="fraction of the steps with a rising learning rate")
     clip_gradient: float = Field(1.0, gt=0, description="largest gradient norm")
-    max_logit_scale: float = Field(math.log(100), description="ln 100")
+    paper_gpus: int = Field(
+        1,
+        ge=1,
+        description="if published: gradients, except that of logit_scale, are divided by this before they are clipped, "
+        "as the authors' code does on so many GPUs",
+    )
+    max_logit_scale: float = Field(0.0, ge=0, description="0: 4.6052 if published, else ln 100")
     min_logit_scale: float = 0.1
     freeze: tuple[Freezable, ...] = Field((), description="parts whose weights stay as they are")
     precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="auto: bfloat16 where the GPU supports it, else float16; float32 on a CPU"
+        "auto",
+        description="auto: float32 on a CPU; on a GPU float16 if published, else bfloat16 where it is supported",
     )
     gradient_checkpointing: bool = Field(False, description="less memory, about a third more time")
     seed: int = 42
@@ -124,17 +136,36 @@ class TrainSettings(Section):
     def _micro_batch_fits(self) -> "TrainSettings":
         if self.micro_batch > self.batch_size:
             raise ValueError(f"micro_batch {self.micro_batch} is more than batch_size {self.batch_size}")
-        if self.min_logit_scale >= self.max_logit_scale:
+        if self.min_logit_scale >= (self.max_logit_scale or MAX_LOGIT_SCALE["clean"]):
             raise ValueError("min_logit_scale must be less than max_logit_scale")
         return self
 
 
 class Recipe(Section):
-    """All settings of a run."""
+    """All settings of a run. Those that are left to the protocol have their values: they are what the run records."""
 
+    protocol: Protocol = Field(
+        "clean", description="published: the authors' procedure, step by step; clean: no choosing on the test split"
+    )
     model: ModelSettings = ModelSettings()
     data: DataSettings = DataSettings()
     train: TrainSettings = TrainSettings()
+
+    @model_validator(mode="after")
+    def _set_by_protocol(self) -> "Recipe":
+        try:
+            benchmark = format_of(self.data.benchmark)
+        except AnnotationError as error:
+            raise ValueError(f"data.benchmark: {error}") from error
+        data = {
+            "train": self.data.train or benchmark.train_split(self.protocol),
+            "validate_on": self.data.validate_on or benchmark.select_split(self.protocol),
+        }
+        ceiling = self.train.max_logit_scale or MAX_LOGIT_SCALE[self.protocol]
+        # The recipe is frozen for everyone else.
+        object.__setattr__(self, "data", self.data.model_copy(update=data))
+        object.__setattr__(self, "train", self.train.model_copy(update={"max_logit_scale": ceiling}))
+        return self
 
     @model_validator(mode="after")
     def _segments_fit(self) -> "Recipe":
@@ -148,6 +179,11 @@ class Recipe(Section):
                 )
         return self
 
+    @property
+    def gradient_divisor(self) -> int:
+        """What gradients are divided by before they are clipped (:func:`~.loss.divide_gradients`)."""
+        return self.train.paper_gpus if self.protocol == "published" else 1
+
     def differences(self, other: "Recipe") -> list[str]:
         """Settings that differ, as ``train.lr 1e-05 (was 5e-06)``, without those that may change on resume."""
         before = dict(_flat(other.model_dump()))
@@ -159,7 +195,7 @@ class Recipe(Section):
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe from a TOML file, with ``section.setting=value`` overrides on top.
+    """A recipe from a TOML file, with overrides such as ``train.lr=1e-5`` or ``protocol=clean`` on top.
 
     Raises:
         RecipeError: a setting is unknown (the error suggests the nearest one) or its value is invalid.
@@ -189,13 +225,13 @@ def to_toml(recipe: Recipe) -> str:
 
     def table(name: str, values: dict[str, Any]) -> None:
         plain = {key: value for key, value in values.items() if not isinstance(value, dict)}
-        lines.extend([f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in plain.items()), ""])
+        heading = [f"[{name}]"] if name else []
+        lines.extend([*heading, *(f"{key} = {_toml(value)}" for key, value in plain.items()), ""])
         for key, value in values.items():
             if key not in plain:
-                table(f"{name}.{key}", value)
+                table(f"{name}.{key}" if name else key, value)
 
-    for name, values in recipe.model_dump().items():
-        table(name, values)
+    table("", recipe.model_dump())
     return "\n".join(lines)
 
 
@@ -249,7 +285,7 @@ def find_recipe(name: str) -> Path:
 def _apply(content: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     *tables, key = name.strip().split(".")
-    if not equals or not tables or not key:
+    if not equals or not key:
         raise RecipeError(f"--set {override}: write it as section.setting=value, for example train.lr=1e-5")
     try:
         value = tomllib.loads(f"value = {text.strip()}")["value"]
@@ -280,15 +316,15 @@ def _nearest(place: list[str]) -> str:
     """A suggestion for an unknown setting."""
     known = [name for name, _, _ in settings_help()]
     asked, key = ".".join(place), SETTING_ALIASES.get(place[-1], place[-1])
-    by_key = {name.rsplit(".", 1)[1]: name for name in reversed(known)}
+    by_key = {name.rsplit(".", 1)[-1]: name for name in reversed(known)}
     # The right key in a wrong section, then a name that is close as a whole, then a close key.
     close = [key] if key in by_key else []
-    close = close or [name.rsplit(".", 1)[1] for name in get_close_matches(asked, known, n=1, cutoff=0.8)]
+    close = close or [name.rsplit(".", 1)[-1] for name in get_close_matches(asked, known, n=1, cutoff=0.8)]
     if close := close or get_close_matches(key, by_key, n=1):
         return f"did you mean {by_key[close[0]]}?"
     section = ".".join(place[:-1])
     inside = [name for name in known if name.startswith(f"{section}.")] if section else []
-    return f"known are {', '.join(inside or ['model', 'data', 'train'])}"
+    return f"known are {', '.join(inside or ['protocol', 'model', 'data', 'train'])}"
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
