@@ -3,13 +3,14 @@
 import os
 import pickle
 import wave
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
+from av.packet import Packet
 from av.stream import Disposition
 from PIL import Image
 
@@ -29,6 +30,8 @@ from centerclip.video import (
     probe,
     read_frames,
 )
+from centerclip.video.container import Source, open_source
+from centerclip.video.cut import encode_clip, thumbnail
 
 from .clips import make_clip
 
@@ -59,6 +62,24 @@ def folder(path: Path) -> None:
 
 def pipe(path: Path) -> None:
     os.mkfifo(path)
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def immense(path: Path) -> None:
+    """Three terabytes without a block on the disk."""
+    with path.open("wb") as file:
+        try:
+            file.truncate(3 * 2**40)
+        except OSError:
+            pytest.skip("this file system has no sparse files of this size")
+
+
+def no_packet(path: Path) -> None:
+    """Y4M, whose header is fine and whose first frame is not."""
+    path.write_bytes(b"YUV4MPEG2 W16 H16 F25:1 Ip A1:1 C420jpeg\nXRAME\n" + bytes(384))
 
 
 def play_list(path: Path) -> None:
@@ -155,6 +176,8 @@ CASES = {
     drawing: NotAVideo,
     folder: NotAVideo,
     pipe: NotAVideo,
+    device: NotAVideo,
+    immense: TooLarge,
     play_list: NotAVideo,
     concat_script: NotAVideo,
     song: NoVideoStream,
@@ -168,6 +191,7 @@ CASES = {
     encrypted: EncryptedVideo,
     unknown_codec: UnsupportedCodec,
     wiped: UnreadableVideo,
+    no_packet: UnreadableVideo,
 }
 
 
@@ -182,6 +206,38 @@ def test_the_error_says_why(make: Callable[[Path], None], tmp_path: Path, capfd:
     assert "film.mp4" in str(error)
     assert str(error).endswith(error.advice)
     assert capfd.readouterr() == ("", "")  # FFmpeg keeps quiet
+
+
+@pytest.mark.parametrize("use", [probe, read_frames, lambda path: thumbnail(path, 0.5, 32)])
+def test_a_file_that_gives_no_packet_is_a_video_error_whoever_reads_it(use: Callable, tmp_path: Path) -> None:
+    path = tmp_path / "film.mp4"
+    no_packet(path)
+    with pytest.raises(UnreadableVideo):
+        use(path)
+
+
+def no_memory(source: Source) -> Iterator[Packet]:
+    """What FFmpeg says of a packet whose header claims gigabytes."""
+    raise av.error.MemoryError(12, "Cannot allocate memory", source.path)
+    yield
+
+
+@pytest.mark.parametrize("use", [probe, read_frames, lambda path: encode_clip(path, path.with_name("b.mp4"), 0, 1)])
+def test_whatever_ffmpeg_raises_is_a_video_error(
+    use: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip = make_clip(tmp_path / "a.mp4", frames=5)
+    monkeypatch.setattr(Source, "packets", no_memory)
+    with pytest.raises(UnreadableVideo, match="Cannot allocate memory"):
+        use(clip)
+
+
+def test_an_error_of_ffmpeg_while_a_file_is_open_is_a_video_error(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UnreadableVideo, match=r"film.mp4'.* cannot be read further \(Cannot allocate memory\)"),
+        open_source(make_clip(tmp_path / "film.mp4", frames=5), Limits()) as source,
+    ):
+        next(no_memory(source))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from centerclip.video import VideoError, Window, read_times, stream_windows
+from centerclip.video.sampling import Windows
 from tests.video.clips import make_clip, numbers_of
 
 
 def times_for(count: int):
-    return lambda duration: [(place + 0.5) * duration / count for place in range(count)]
+    return lambda duration, available=0: [(place + 0.5) * duration / count for place in range(count)]
 
 
 @pytest.mark.parametrize(("name", "options"), [("a.mp4", {"g": 30}), ("a.mkv", {"g": 500}), ("a.avi", {})])
@@ -52,6 +53,16 @@ def test_a_damaged_file_starts_again_and_its_last_windows_count(tmp_path: Path) 
     if whole.note is not None:
         assert numbers.count(0) > 1
         assert found.note == whole.note
+
+
+def test_a_file_that_claims_a_day_costs_no_more_than_its_frames(tmp_path: Path) -> None:
+    """Two frames of 16 x 16 pixels, each on the screen for twelve hours by the header."""
+    clip = tmp_path / "long.y4m"
+    clip.write_bytes(b"YUV4MPEG2 W16 H16 F1:43000 Ip A1:1 C420jpeg\n" + (b"FRAME\n" + bytes(384)) * 2)
+    windows: list[Window] = []
+    found = stream_windows(clip, Windows(12, 4, 1.0).times, 12, windows.append)
+    assert found.duration == 86_000
+    assert len(windows) == found.windows == 2
 
 
 def test_reasons_are_those_of_single_reads(tmp_path: Path) -> None:

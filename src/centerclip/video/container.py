@@ -154,11 +154,11 @@ def open_source(
     """Open a video file for reading, with its audio if it is asked for.
 
     Raises:
-        VideoError: the type says why the file cannot be read.
+        VideoError: the type says why the file cannot be read, also when FFmpeg fails while the file is open.
     """
     name = os.fspath(path)
     deadline = deadline or Deadline(name, limits.seconds)
-    _check_file(name, limits)
+    check_file(name, limits)
     try:
         container = av.open(
             f"file:{Path(name).absolute()}",  # the prefix, so that no part of a name is taken for a protocol
@@ -181,10 +181,19 @@ def open_source(
                 stream.discard = Discard.all  # the demuxer need not even read them
         _check_whole(name)
         _check_stream(name, video, limits)
-        yield source
+        try:
+            yield source
+        except av.FFmpegError as error:  # what a reader has not dealt with: a packet of impossible size, a bad disk
+            deadline.check()
+            raise UnreadableVideo(name, f"the file cannot be read further ({short_reason(error)})") from error
 
 
-def _check_file(name: str, limits: Limits) -> None:
+def check_file(name: str, limits: Limits = DEFAULT_LIMITS) -> None:
+    """Refuse, before it is opened, what cannot be a video: a folder, a pipe, a device, an empty or an immense file.
+
+    Raises:
+        VideoError: the type says why.
+    """
     try:
         status = Path(name).stat()
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -194,7 +203,7 @@ def _check_file(name: str, limits: Limits) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise NotAVideo(name, "this is a folder")
     if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device could wait for ever
-        raise NotAVideo(name, "this is not a regular file")
+        raise NotAVideo(name, "this is a pipe or a device, not a file")
     if status.st_size == 0:
         raise NotAVideo(name, "the file is empty")
     if status.st_size > limits.bytes:
@@ -204,13 +213,20 @@ def _check_file(name: str, limits: Limits) -> None:
 
 
 def _check_whole(name: str) -> None:
-    missing = read_structure(name).missing
+    missing = _structure(name).missing
     if missing > MISSING_SHARE:
         raise TruncatedVideo(name, f"{missing:.0%} of the file is missing at its end")
 
 
+def _structure(name: str) -> "Structure":
+    try:
+        return read_structure(name)
+    except OSError as error:  # a bad disk, a share that went away
+        raise UnreadableVideo(name, f"the file cannot be read ({short_reason(error)})") from error
+
+
 def _why_not_opened(name: str, error: Exception) -> VideoError:
-    structure = read_structure(name)
+    structure = _structure(name)
     if structure.container is None:
         return NotAVideo(name, "this is not a video")
     if not structure.indexed:

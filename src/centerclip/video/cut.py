@@ -119,12 +119,13 @@ def _opened(
     path: str | PathLike[str], target: str | PathLike[str], limits: Limits
 ) -> Iterator[tuple[Source, OutputContainer]]:
     """Open a video and the file that a part of it is written to; whatever fails is a VideoError."""
-    try:
-        options = {"movflags": "faststart"} if str(target).endswith(".mp4") else {}
-        with open_source(path, limits, audio=True) as source, av.open(str(target), "w", options=options) as output:
-            yield source, output
-    except (av.FFmpegError, OSError, ValueError) as error:
-        raise UnreadableVideo(path, f"this part cannot be converted ({short_reason(error)})") from error
+    options = {"movflags": "faststart"} if str(target).endswith(".mp4") else {}
+    with open_source(path, limits, audio=True) as source:
+        try:
+            with av.open(str(target), "w", options=options) as output:
+                yield source, output
+        except (av.FFmpegError, OSError, ValueError) as error:
+            raise UnreadableVideo(path, f"this part cannot be converted ({short_reason(error)})") from error
 
 
 def _packets_with_dts(source: Source) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """Facts about a video file, found without decoding more than its first frame."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
 
@@ -79,10 +80,9 @@ def probe(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Vide
 
 def _first_orientation(source: Source) -> Orientation:
     """How the first frame that decodes is turned; upright when none does."""
-    for packet in source.packets():
-        try:
-            for frame in source.stream.decode(packet):
-                return frame_orientation(frame)
-        except av.FFmpegError:
-            continue
+    with suppress(av.FFmpegError):  # of a packet that cannot be read: the packet table says what that means
+        for packet in source.packets():
+            with suppress(av.FFmpegError):
+                for frame in source.stream.decode(packet):
+                    return frame_orientation(frame)
     return Orientation(None)

@@ -166,7 +166,7 @@ def read_times(
 
 def stream_windows(
     path: str | PathLike[str],
-    plan: Callable[[float], Sequence[float]],
+    plan: Callable[[float, int], Sequence[float]],
     size: int,
     deliver: Callable[[Window], None],
     *,
@@ -180,7 +180,8 @@ def stream_windows(
 
     Args:
         path: a video file.
-        plan: from the length of the video in seconds to the times of the frames: ascending, a multiple of ``size``.
+        plan: from the length of the video, in seconds and in frames, to the times of the frames to read: ascending, a
+            multiple of ``size``.
         size: frames of a window.
         deliver: called with each window; may wait, which does not count as reading.
         short_side: scale the frames so that their short side has this many pixels; None keeps the size.
@@ -191,7 +192,7 @@ def stream_windows(
     """
 
     def choose(timeline: Timeline) -> list[int]:
-        return [timeline.shown_at(time) for time in plan(timeline.duration)]
+        return [timeline.shown_at(time) for time in plan(timeline.duration, len(timeline))]
 
     def collect(source: Source, frames: list[int]) -> _WindowWriter:
         return _WindowWriter(source, frames, size, deliver, short_side)

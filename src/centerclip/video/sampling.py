@@ -72,7 +72,8 @@ class Windows:
 
     It is cut into as many windows of equal length as come nearest to one frame every ``every`` seconds; each is
     ``frames`` frames, each in the middle of an equal share of the time. So a film gets thousands of frames, and a clip
-    shorter than a window is spread over one; nothing is left over, and no frame is used twice.
+    shorter than a window is spread over one; nothing is left over. There are never more windows than the video has
+    frames, so that a still of a day, or a file that claims to be one, costs what its frames cost.
 
     Attributes:
         frames: frames of a window, as many as the model takes.
@@ -84,16 +85,16 @@ class Windows:
     segments: int
     every: float
 
-    def count(self, duration: float) -> int:
-        """How many windows a video of ``duration`` seconds has."""
-        return max(1, round(duration / (self.frames * self.every)))
+    def count(self, duration: float, available: int) -> int:
+        """How many windows a video of ``duration`` seconds and ``available`` frames has."""
+        return max(1, min(round(duration / (self.frames * self.every)), available))
 
-    def times(self, duration: float) -> list[float]:
+    def times(self, duration: float, available: int) -> list[float]:
         """The times of the frames in seconds, ascending, ``count * frames`` of them."""
-        total = self.count(duration) * self.frames
+        total = self.count(duration, available) * self.frames
         return [(place + 0.5) * duration / total for place in range(total)]
 
-    def spans(self, duration: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Start and end of every segment in seconds, ``[count * segments]`` each."""
-        edges = np.linspace(0, duration, self.count(duration) * self.segments + 1, dtype=np.float32)
+    def spans(self, duration: float, windows: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Start and end of every segment in seconds, ``[windows * segments]`` each."""
+        edges = np.linspace(0, duration, windows * self.segments + 1, dtype=np.float32)
         return edges[:-1], edges[1:]
