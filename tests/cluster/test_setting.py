@@ -15,6 +15,8 @@ from centerclip.cluster import Setting, SettingError, Stage
         ("B4-6,49 B8-3,49", "kmedoids", [(4, 6, 49), (8, 3, 49)]),
         ("pooling:B6-4,49", "pooling", [(6, 4, 49)]),
         ("sampling:B6-4,49", "sampling", [(6, 4, 49)]),
+        ("B6-4,1/3", "kmedoids", [(6, 4, 0, "1/3")]),
+        ("means:B6-4,0.27", "means", [(6, 4, 0, "0.27")]),
         ("token-shift", "token-shift", []),
         ("temporal-shift", "temporal-shift", []),
         ("none", "none", []),
@@ -33,6 +35,7 @@ def test_the_papers_notation(text, method, stages):
     [
         (" b6 - 4, 49 ", "B6-4,49"),
         ("B_6-4,49", "B6-4,49"),
+        ("b6 - 4, 1 / 3", "B6-4,1/3"),
         ("k-medoids++:B6-4,49", "B6-4,49"),
         ("Spectral: B6-3,49", "spectral:B6-3,49"),
         ("NONE", "none"),
@@ -65,6 +68,10 @@ def test_printing_and_reading_are_inverse(method, stages):
         ("", "a clustering setting is a string such as"),
         ("B6", 'cannot read "B6"; a stage is B<block>-<segments>,<centres per segment>'),
         ("B6-4", 'cannot read "B6-4"'),
+        ("B6-4,1/3/5", "or with a share of the segment's tokens (B6-4,1/3)"),
+        ("B6-4,4/3", "a share of the tokens is more than 0 and at most 1, not 4/3"),
+        ("B6-4,0.0", "not 0.0"),
+        ("B6-4,1/0", "not 1/0"),
         ("B6-4,49 C8-3,49", 'cannot read "C8-3,49"'),
         ("spectrl:B6-4,49", 'did you mean "spectral"?'),
         ("nonsense", 'no method "nonsense"'),
@@ -118,3 +125,23 @@ def test_what_fits_passes_and_says_how_many_segments():
         setting = Setting.parse(text)
         setting.check(blocks=12, frames=frames, patches=patches)
         assert setting.segments(frames) == segments
+
+
+@pytest.mark.parametrize(
+    ("text", "frames", "patches", "centres"),
+    [
+        ("B6-4,1/3", 12, 49, [49]),  # the paper's K for ViT-B/32
+        ("B6-4,0.27", 12, 196, [159]),  # and about its K, 160, for ViT-B/16
+        ("B6-4,1/3", 12, 256, [256]),
+        ("B6-12,0.5", 12, 49, [24]),
+        ("B6-4,0.001", 12, 49, [1]),  # never none
+        ("B4-6,1/2 B8-3,1/2", 12, 49, [49, 49]),  # of the tokens that the first stage left
+        ("pooling:B6-4,1/3", 12, 49, [49]),
+    ],
+)
+def test_a_share_becomes_a_number_once_the_model_is_known(text, frames, patches, centres):
+    setting = Setting.parse(text).check(blocks=12, frames=frames, patches=patches)
+    assert [stage.k for stage in setting.stages] == centres
+    assert str(setting) == text
+    follows = setting.check(blocks=12, frames=frames, patches=2 * patches)
+    assert follows.stages[0].k == pytest.approx(2 * centres[0], abs=1), "it follows another model"

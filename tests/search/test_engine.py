@@ -11,7 +11,9 @@ import pytest
 from PIL import Image
 
 from centerclip import VideoIndex
+from centerclip.cluster import Setting
 from centerclip.search import Moment, SearchError
+from centerclip.search.folder import DEFAULT_SHARE, default_clustering
 from centerclip.search.ranking import moments_of, rank
 from centerclip.search.store import Floats, Segments, Video
 from centerclip.video import read_times
@@ -241,3 +243,31 @@ def test_threads_search_at_the_same_time(index: VideoIndex) -> None:
     for thread in threads:
         thread.join()
     assert answers == [expected] * 8
+
+
+def test_a_new_index_clusters_after_half_of_the_blocks_and_keeps_a_share_of_the_tokens(tmp_path: Path) -> None:
+    model = open_tiny()
+    model.set_clustering("none")
+    model.save_pretrained(tmp_path / "hub")
+    (tmp_path / "hub" / "centerclip.json").unlink()  # as a model of the hub: nothing says how to cluster
+    clip(tmp_path / "videos" / "a.mp4", 0)
+    index = VideoIndex(tmp_path / "index", model=tmp_path / "hub", frames=6)
+    index.add(tmp_path / "videos")
+    blocks, half = len(model.attachment.blocks), len(model.attachment.blocks) // 2
+    assert blocks < 7, "a fixed block 6 would not do"
+    assert index.status().clustering == f"kmedoids[proportional]:B{half}-2,{DEFAULT_SHARE}"
+    assert VideoIndex(tmp_path / "index", clustering=index.status().clustering).search("a dog")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "frames", "expected"),
+    [(12, 12, "B6-4"), (6, 12, "B3-4"), (24, 60, "B12-20"), (12, 10, "B6-2"), (2, 7, "B1-1"), (3, 1, "B1-1")],
+)
+def test_the_default_clustering_fits_every_model(blocks: int, frames: int, expected: str) -> None:
+    setting = default_clustering(blocks=blocks, frames=frames)
+    assert setting == f"kmedoids[proportional]:{expected},{DEFAULT_SHARE}"
+    Setting.parse(setting).check(blocks=blocks, frames=frames, patches=49)
+
+
+def test_a_tower_of_one_block_has_no_place_for_clustering() -> None:
+    assert default_clustering(blocks=1, frames=12) == "none"

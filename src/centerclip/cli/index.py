@@ -30,7 +30,7 @@ def index(
     ] = None,
     clustering: Annotated[
         str | None,
-        typer.Option(help="The paper's notation.", show_default="the index's, or kmedoids[proportional]:B6-4,49"),
+        typer.Option(help="The paper's notation.", show_default="the index's, or kmedoids[proportional]:B6-4,1/3"),
     ] = None,
     frames: Annotated[
         int | None, typer.Option(min=1, help="Frames per window.", show_default="the index's, or 12")

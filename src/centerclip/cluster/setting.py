@@ -9,6 +9,7 @@ stages are written one after the other, the method in front, its options in brac
     spectral[sigma=median]:B6-3,49 with an option
     kmedoids[proportional]:B6-4,49 later attention weighs a centre by the size of its cluster
     B4-6,49 B8-3,49                twice
+    B6-4,1/3  B6-4,0.27            a share of a segment's tokens: 49 of the 147 that three frames of ViT-B/32 have
     pooling:B6-4,49  sampling:B6-4,49  token-shift  temporal-shift
 
 Beyond the paper, with the same number of tokens: ``means`` (the mean of each k-medoids++ cluster, which later
@@ -17,8 +18,9 @@ points), ``attention`` (what [CLASS] looks at) and ``random``.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from fractions import Fraction
 from typing import Any
 
 from ..errors import SettingError
@@ -27,7 +29,7 @@ MERGING = ("means", "tome")  # a token kept is the mean of its cluster
 STAGED = ("kmedoids", "spectral", "pooling", "sampling", *MERGING, "dpcknn", "kkz", "attention", "random")
 UNSTAGED = ("none", "token-shift", "temporal-shift")
 ALIASES = {"k-medoids": "kmedoids", "k-medoids++": "kmedoids", "kmedoids++": "kmedoids"}
-EXAMPLES = '"B6-4,49", "spectral:B6-3,49", "B4-6,49 B8-3,49", "token-shift" or "none"'
+EXAMPLES = '"B6-4,49", "B6-4,1/3", "spectral:B6-3,49", "B4-6,49 B8-3,49", "token-shift" or "none"'
 KMEDOIDS_OPTIONS: dict[str, tuple[str, ...] | type] = {
     "metric": ("euclidean", "cosine"),
     "normalise": bool,
@@ -55,14 +57,18 @@ OPTIONS: dict[str, dict[str, tuple[str, ...] | type]] = {
 
 @dataclass(frozen=True)
 class Stage:
-    """One clustering: after ``block``, into ``segments``, keeping ``k`` tokens of each."""
+    """One clustering: after ``block``, into ``segments``, keeping ``k`` tokens of each.
+
+    With a ``share`` ("1/3", "0.27") ``k`` is 0 until :meth:`Setting.check` knows how many tokens a segment has.
+    """
 
     block: int
     segments: int
     k: int
+    share: str = ""
 
     def __str__(self) -> str:
-        return f"B{self.block}-{self.segments},{self.k}"
+        return f"B{self.block}-{self.segments},{self.share or self.k}"
 
 
 @dataclass(frozen=True)
@@ -110,17 +116,21 @@ class Setting:
         """How many vectors a video of ``frames`` frames gets: one a segment, or one a frame."""
         return self.stages[-1].segments if self.stages else frames
 
-    def check(self, *, blocks: int, frames: int, patches: int) -> None:
+    def check(self, *, blocks: int, frames: int, patches: int) -> "Setting":
         """Raise SettingError unless the setting fits a model and a number of frames.
 
         Args:
             blocks: transformer blocks of the vision tower.
             frames: frames taken of a video.
             patches: patch tokens of a frame.
+
+        Returns:
+            The setting, in which every stage has its ``k``; it prints as before.
         """
         if frames < 1:
             raise SettingError(f"a video needs at least 1 frame, got {frames}")
         sequences, length, block = frames, patches, 0
+        stages: list[Stage] = []
         for stage in self.stages:
             where = f'"{self}"'
             if not 1 <= stage.block < blocks:
@@ -141,6 +151,8 @@ class Setting:
                     f"{divisors(sequences)}"
                 )
             available = length * (sequences // stage.segments)
+            if stage.share:
+                stage = replace(stage, k=max(1, round(Fraction(stage.share) * available)))
             if self.method == "pooling" and stage.k != length:
                 raise SettingError(
                     f"{where}: pooling keeps the {length} positions of a frame, write "
@@ -151,7 +163,9 @@ class Setting:
                     f"{where}: K = {stage.k}, but a segment has {available} tokens "
                     f"({sequences // stage.segments} x {length}); K can be 1 to {available}"
                 )
+            stages.append(stage)
             sequences, length, block = stage.segments, stage.k, stage.block
+        return replace(self, stages=tuple(stages))
 
 
 def divisors(count: int) -> str:
@@ -207,13 +221,17 @@ def _value(name: str, kind: tuple[str, ...] | type, value: str, text: str) -> An
 
 def _stages(tail: str, text: str) -> tuple[Stage, ...]:
     stages = []
-    for stage in re.sub(r"\s*([-,_])\s*", r"\1", tail).split():
-        match = re.fullmatch(r"[bB]_?(\d+)-(\d+),(\d+)", stage)
+    for stage in re.sub(r"\s*([-,_/])\s*", r"\1", tail).split():
+        match = re.fullmatch(r"[bB]_?(\d+)-(\d+),(?:(\d+)|(\d+/\d+|\d*\.\d+))", stage)
         if not match:
             raise SettingError(
-                f'"{text}": cannot read "{stage}"; a stage is B<block>-<segments>,<centres per segment> (B6-4,49)'
+                f'"{text}": cannot read "{stage}"; a stage is B<block>-<segments>,<centres per segment> (B6-4,49), '
+                "or with a share of the segment's tokens (B6-4,1/3)"
             )
-        stages.append(Stage(*(int(number) for number in match.groups())))
+        block, segments, k, share = match.groups(default="")
+        if share and not (re.search("/0*$", share) is None and 0 < Fraction(share) <= 1):
+            raise SettingError(f'"{text}": a share of the tokens is more than 0 and at most 1, not {share}')
+        stages.append(Stage(int(block), int(segments), int(k or 0), share))
     return tuple(stages)
 
 

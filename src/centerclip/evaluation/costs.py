@@ -88,7 +88,8 @@ def encoder_costs(
     model = make_tower(tower, device)
     pixels = moving_pixels(frames, device)
     patches, _ = token_layout(model)
-    parsed = [setting for setting in map(Setting.parse, settings) if setting.method != "none"]
+    sizes = {"blocks": model.config.num_hidden_layers, "frames": frames, "patches": patches}
+    parsed = [setting.check(**sizes) for setting in map(Setting.parse, settings) if setting.method != "none"]
     choosing: dict[str, list[float]] = {str(setting): [] for setting in parsed}
     runs: dict[str, Callable[[], float]] = {"none": lambda: _seconds(model, pixels)}
     for setting in parsed:

@@ -68,12 +68,11 @@ class Attachment:
     def __init__(
         self, vision_model: nn.Module, setting: Setting, *, frames: int, chooser: Chooser | None = None
     ) -> None:
-        self.setting = setting
         self.frames = frames
         self.chooser = chooser
         self.blocks = transformer_blocks(vision_model)
         self.patches, self.prefix = token_layout(vision_model)
-        setting.check(blocks=len(self.blocks), frames=frames, patches=self.patches)
+        self.setting = setting.check(blocks=len(self.blocks), frames=frames, patches=self.patches)
         self._recorded: list[KeptTokens] | None = None
         self._handles: list[Any] = []
         # Gradient checkpointing runs blocks again, maybe on another thread, and finds the state of their pass here, so

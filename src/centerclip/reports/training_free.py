@@ -100,13 +100,14 @@ def run_settings(
             result.save(places[setting])
             write_atomic(places[setting] / CLOSENESS, json.dumps({"cosine": closeness}) + "\n")
     results = {setting: Evaluation.load(place) for setting, place in places.items()}
+    sizes = {"blocks": len(model.attachment.blocks), "frames": model.frames, "patches": model.attachment.patches}
     return [
         SettingResult(
             setting,
             result,
             compare(results[NONE], result),
             closeness=json.loads((places[setting] / CLOSENESS).read_text())["cosine"],
-            tokens=kept_share(Setting.parse(setting), model.frames, model.attachment.patches),
+            tokens=kept_share(Setting.parse(setting).check(**sizes), model.frames, model.attachment.patches),
         )
         for setting, result in results.items()
     ]

@@ -17,7 +17,8 @@ SETTINGS = "index.json"
 FORMAT = 2  # of the settings; 2: the model's fingerprint no longer depends on names inside transformers
 DEFAULT_MODEL = "openai/clip-vit-base-patch32"
 # A CLIP of the hub never saw clustering: weighing centres by their clusters changes it least (docs/results.md).
-DEFAULT_CLUSTERING = "kmedoids[proportional]:B6-4,49"
+DEFAULT_METHOD, DEFAULT_SHARE = "kmedoids[proportional]", "1/3"
+SEGMENT_FRAMES = 3  # about; the paper's
 DEFAULT_FRAMES = 12
 DEFAULT_EVERY = 1.0  # seconds; a segment of the default model is then three seconds long
 
@@ -69,6 +70,15 @@ class IndexSettings:
     def same_vectors(self, other: "IndexSettings") -> bool:
         """Whether vectors made with the two can be in one index."""
         return replace(self, model="", files={}, roots=[]) == replace(other, model="", files={}, roots=[])
+
+
+def default_clustering(*, blocks: int, frames: int) -> str:
+    """The clustering of a new index: after half of the model's blocks, a share of the tokens of about three frames."""
+    if blocks < 2:
+        return "none"
+    segments = [count for count in range(1, frames + 1) if frames % count == 0]
+    nearest = min(segments, key=lambda count: abs(count - frames / SEGMENT_FRAMES))
+    return f"{DEFAULT_METHOD}:B{blocks // 2}-{nearest},{DEFAULT_SHARE}"
 
 
 def default_folder() -> Path:

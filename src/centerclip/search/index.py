@@ -51,8 +51,8 @@ class VideoIndex:
         folder: where the index is, or will be; by default ``$CENTERCLIP_INDEX`` or the user's data folder.
         model: a hub name, a folder, a checkpoint or an open :class:`~centerclip.CenterCLIP`. An index keeps to the
             model that it was made with: name it once.
-        clustering: the paper's notation; ``"kmedoids[proportional]:B6-4,49"`` for a new index, unless the model's
-            folder says otherwise.
+        clustering: the paper's notation; for a new index ``"kmedoids[proportional]:B6-4,1/3"`` (after half of the
+            model's blocks), unless the model's folder says otherwise.
         frames: frames of a window; 12 for a new index, unless the model's folder says otherwise.
         every: seconds from frame to frame; 1 for a new index. Less finds shorter moments and takes longer to index.
         create: False raises :class:`~centerclip.search.IndexNotFound` when there is no index yet.

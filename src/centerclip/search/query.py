@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import OtherSettings, SearchError
 from ..model.text_encoder import FILES, TextEncoder, open_text_encoder
-from .folder import DEFAULT_CLUSTERING, DEFAULT_FRAMES, IndexSettings
+from .folder import DEFAULT_FRAMES, IndexSettings, default_clustering
 from .store import Floats
 
 if TYPE_CHECKING:
@@ -134,9 +134,12 @@ def open_model(name: str | Path, clustering: str | None, frames: int | None) -> 
         raise OtherSettings(
             f"the index was made with {UNNAMED}; pass that model again: VideoIndex(folder, model=model)"
         )
-    if not (Path(resolve_model(name)).expanduser() / SETTINGS_FILE).is_file():
-        clustering, frames = clustering or DEFAULT_CLUSTERING, frames or DEFAULT_FRAMES
-    return CenterCLIP.from_pretrained(name, clustering=clustering, frames=frames)
+    if (Path(resolve_model(name)).expanduser() / SETTINGS_FILE).is_file():
+        return CenterCLIP.from_pretrained(name, clustering=clustering, frames=frames)
+    model = CenterCLIP.from_pretrained(name, clustering=clustering or "none", frames=frames or DEFAULT_FRAMES)
+    if clustering is None:
+        model.set_clustering(default_clustering(blocks=len(model.attachment.blocks), frames=model.frames))
+    return model
 
 
 def settings_of(model: "CenterCLIP", name: str | Path | None, every: float) -> IndexSettings:
