@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from centerclip import data
 from centerclip.cli import app
+from centerclip.data import load
 from centerclip.evaluation import Evaluation
 from tests.data.made_up import text
 from tests.evaluation.made_up import coloured
@@ -86,13 +88,19 @@ def test_two_results_side_by_side(place: Path) -> None:
     assert low <= second - first <= high
 
 
-def test_the_protocol_is_the_model_s_own_unless_it_is_given(place: Path, tmp_path: Path) -> None:
+def test_the_protocol_is_the_model_s_own_unless_it_is_given(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tiny.center_clip("B2-2,5", frames=4, protocol="published").save_pretrained(tmp_path / "model")
+
+    read_by = []
+    monkeypatch.setattr(data, "load", lambda *args, **named: read_by.append(named["protocol"]) or load(*args, **named))
 
     def protocol(model: Path, *options: object) -> str:
         command = ("evaluate", model, "folder", "--root", place / "clips", "--workers", 0, "--json", *options)
         content = json.loads(run(*command).stdout)
         assert f"protocol {content['protocol']}" in content["label"]
+        assert read_by.pop() == content["protocol"]  # which parts of the videos and captions are read
         return str(content["protocol"])
 
     assert protocol(place / "run") == "clean"

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file
 from typer.testing import CliRunner, Result
 
 from centerclip import CenterCLIP
 from centerclip.cli import app
-from centerclip.data import load
-from centerclip.evaluation import evaluate, retrieval_metrics
+from centerclip.data import Benchmark, Clip, load
+from centerclip.evaluation import encode_benchmark, evaluate, retrieval_metrics
+from centerclip.evaluation.features import spans_of
 from tests.data.made_up import clip, text
 from tests.evaluation.made_up import coloured
 from tests.model import tiny
@@ -95,6 +97,18 @@ def test_files_go_out_with_the_times_of_their_segments_and_bad_ones_are_named(pl
     content = json.loads(allowed.stdout)
     assert (content["videos"], content["segments"], content["texts"]) == (3, 5, 0)
     assert list(content["unreadable"]) == [str(bad)]
+
+
+def test_times_end_where_only_the_start_of_a_video_is_used(tmp_path: Path) -> None:
+    model = tiny.center_clip("B2-2,5", frames=4)
+    path = clip(tmp_path / "long.mp4", seconds=2.0)
+    videos = (Clip("whole", path, ("a",)), Clip("start", path, ("b",), end=1.0), Clip("short", path, ("c",), end=9.0))
+    encoded = encode_benchmark(model, Benchmark("folder", "test", videos), workers=1)
+    whole, start, short = spans_of(model, encoded)
+    assert whole == short == [(0.0, pytest.approx(1.0)), (pytest.approx(1.0), pytest.approx(2.0))]
+    assert start == [(0.0, pytest.approx(0.5)), (pytest.approx(0.5), pytest.approx(1.0))]
+    assert torch.equal(encoded.segments[0], encoded.segments[2])
+    assert not torch.equal(encoded.segments[0], encoded.segments[1])
 
 
 def test_wrong_usage_is_2(place: Path, tmp_path: Path) -> None:

@@ -65,6 +65,20 @@ def test_a_table_on_a_laptop_and_again_from_the_logs(world, model, tmp_path):
     assert rows[0]["published"]["t2v"]["R1"] == 21.0
 
 
+def test_a_table_of_either_protocol(world, model, tmp_path):
+    folders = ("--runs", tmp_path / "runs", "--output", tmp_path / "out", "--data", "minivtt", "--model", model)
+    command = ("run", "twice", "--root", world, "--no-training", "--workers", 0, *folders)
+    for options, protocol in (((), "clean"), (("--protocol", "published"), "published")):
+        code, text = run(*command, *options)
+        assert code == 0
+        assert text.startswith(
+            f"# Clustering twice, LSMDC, scaled to MiniVTT, {protocol} protocol (Table 6 of the paper)"
+        )
+        assert f"rule renormalise, protocol {protocol}, data" in text
+        assert json.loads((tmp_path / "out" / "twice.json").read_text())["protocol"] == protocol
+    assert len(list((tmp_path / "runs").iterdir())) == 6  # three rows under each, kept apart
+
+
 def test_several_reports_share_their_runs(world, model, tmp_path):
     folders = ("--runs", tmp_path / "runs", "--output", tmp_path / "out", "--data", "minivtt", "--model", model)
     code, text = run("run", "norm", "twice", "tsne", "--video", next(world.glob("*.mp4")), "--root", world,
@@ -152,5 +166,8 @@ def test_the_script_for_a_lab_stops_when_data_is_missing(tmp_path):
     assert "torchrun" not in stopped.stdout
     done = call(ANYWAY="1")
     assert done.returncode == 0
-    assert "torchrun --nproc-per-node 4 -m centerclip report run twice --root DATA" in done.stdout
-    assert "report run norm" in done.stdout
+    command = "torchrun --nproc-per-node 4 -m centerclip report run {} --root DATA --protocol {} --output reports/{}"
+    for name in ("twice", "norm"):
+        assert command.format(name, "published", "published") in done.stdout.splitlines()
+    other = call(ANYWAY="1", PROTOCOL="clean")
+    assert command.format("norm", "clean", "clean") in other.stdout.splitlines()

@@ -94,6 +94,23 @@ def test_small_plans_keep_what_a_table_varies():
     assert not any("B/16" in plan.row.label for plan in make_plans(find_report("msvd"), small=True))
 
 
+def test_the_paper_s_tables_follow_the_published_protocol_and_minivtt_the_clean_one():
+    """Published: all of the training list, and the epoch that is best on test; clean holds videos out for that."""
+
+    def runs(name, **options):
+        recipes = [plan.recipe for plan in make_plans(find_report(name), **options)]
+        return {(each.protocol, each.data.train, each.data.validate_on) for each in recipes}
+
+    for report in reports().values():
+        assert {protocol for protocol, *_ in runs(report.name, small=False)} <= {"published"}
+    assert runs("msrvtt-9k", small=False) == {("published", "train+val", "test")}
+    assert runs("msrvtt-9k", small=False, protocol="clean") == {("clean", "train", "val")}
+    assert runs("msvd", small=False) == {("published", "train", "test")}
+    assert runs("msvd", small=True) == {("clean", "train", "val")}
+    assert runs("msvd", small=True, protocol="published") == {("published", "train", "test")}
+    assert runs("msvd", small=False, select_on="val") == {("published", "train", "val")}
+
+
 def test_settings_of_a_call_reach_every_row():
     plans = make_plans(find_report("methods"), small=True, quick=True, start="mine", select_on="test", training=False)
     assert {plan.recipe.model.start for plan in plans} == {"mine"}

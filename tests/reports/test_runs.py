@@ -13,7 +13,7 @@ import torch
 
 from centerclip.distributed import Processes
 from centerclip.errors import ReportError
-from centerclip.evaluation import Seeds, costs
+from centerclip.evaluation import Evaluation, Seeds, costs
 from centerclip.plots import figures
 from centerclip.plots.patches import SegmentTokens
 from centerclip.plots.tokens import Kept, draw_centres, draw_token_map
@@ -22,6 +22,7 @@ from centerclip.reports.catalogue import Published, Report, Row
 from centerclip.reports.plan import Plan
 from centerclip.reports.table import make_table, to_json
 from centerclip.training.recipe import read_recipe
+from centerclip.training.run import read_log
 from tests.training.world import RECIPE, make_world
 
 ONE_PROCESS = Processes(0, 1, torch.device("cpu"))
@@ -33,10 +34,10 @@ def world(tmp_path_factory):
     return make_world(tmp_path_factory.mktemp("world"), clips=4, frames=4)
 
 
-def plan_of(folder, clustering, *, zero_shot=False, axis="", label=""):
+def plan_of(folder, clustering, *more, zero_shot=False, axis="", label=""):
     path = folder / "recipe.toml"
     path.write_text(RECIPE)
-    recipe = read_recipe(path, [f"model.clustering={clustering}", "train.epochs=1", "data.benchmark=folder"])
+    recipe = read_recipe(path, [f"model.clustering={clustering}", "train.epochs=1", "data.benchmark=folder", *more])
     row = Row(label or clustering, "tiny", zero_shot=zero_shot, published=PUBLISHED, axis=axis, series="tiny")
     return Plan(row, recipe)
 
@@ -110,6 +111,31 @@ def test_runs_end_with_the_command_that_started_them():
     run.wait(timeout=120)  # raises if it still runs; it would sleep far longer
 
 
+def test_a_run_that_validates_on_the_test_split_is_finished_when_its_training_is(world, tmp_path):
+    """As the published protocol does: there is a test result after every epoch."""
+    plan = plan_of(tmp_path, "none", "protocol=published", "train.epochs=2")
+    assert plan.recipe.data.validate_on == "test"
+
+    class Stopped(Exception):
+        pass
+
+    def stop(progress):
+        if progress.epoch == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        runs.run_plan(plan, world, tmp_path, ONE_PROCESS, workers=0, callbacks=runs.Callbacks(on_step=stop))
+    assert len(list(tmp_path.glob("*/evaluation/test/evaluation.json"))) == 1  # of the first epoch
+    with pytest.raises(ReportError, match="no finished run"):
+        runs.find_run(plan, tmp_path)
+    folder = runs.run_plan(plan, world, tmp_path, ONE_PROCESS, workers=0)
+    assert runs.find_run(plan, tmp_path) == folder
+    checks = [line for line in read_log(folder) if line["event"] == "validation"]
+    best = max(each["t2v"]["R1"] for each in checks)
+    result = Evaluation.load(folder / "evaluation" / "test")
+    assert (len(checks), result.metrics["t2v"]["R1"], result.protocol) == (2, best, "published")
+
+
 def test_several_runs_at_a_time_are_for_one_process(world, outcomes, tmp_path):
     with pytest.raises(ReportError, match="leave out --jobs"):
         runs.run_all([outcomes[1][0].plan], world, tmp_path, Processes(0, 2, torch.device("cpu")), jobs=2)
@@ -167,6 +193,7 @@ def test_a_damaged_cost_file_is_named(outcomes, tmp_path):
     copy = tmp_path / place.name
     (copy / "evaluation" / "test").mkdir(parents=True)
     (copy / "evaluation" / "test" / "evaluation.json").write_text("{}")
+    shutil.copy(place / "log.jsonl", copy)
     (copy / "costs.json").write_text("{")
     with pytest.raises(ReportError, match=r"costs\.json cannot be read"):
         runs.read_all([found[0].plan], tmp_path)

@@ -88,8 +88,15 @@ def evaluate(
     from ..evaluation import evaluate as run
 
     with processes() as group:
-        data = load(benchmark, root, split, annotations=annotations, allow_missing=allow_missing)
         opened = open_model(model, clustering, frames, group.device, protocol)
+        data = load(
+            benchmark,
+            root,
+            split,
+            annotations=annotations,
+            allow_missing=allow_missing,
+            protocol=opened.protocol,
+        )
         with progress(quiet=as_json or not group.main) as bar:
             result = run(
                 opened,

@@ -58,8 +58,8 @@ def features(
     from ..evaluation import encode_benchmark
     from ..evaluation.features import save_features, spans_of
 
-    data = _load(sources, root, annotations, split, allow_missing)
     opened = open_model(model, clustering, frames)
+    data = _load(sources, root, annotations, split, allow_missing, opened.protocol)
     with progress(quiet=as_json) as bar:
         encoded = encode_benchmark(
             opened,
@@ -104,14 +104,19 @@ def features(
 
 
 def _load(
-    sources: list[str], root: Path | None, annotations: Path | None, split: str, allow_missing: bool
+    sources: list[str],
+    root: Path | None,
+    annotations: Path | None,
+    split: str,
+    allow_missing: bool,
+    protocol: Literal["published", "clean"],
 ) -> "Benchmark":
     """The named benchmark, or one made of files: their paths are the ids, and their captions are not encoded."""
     from ..data import Benchmark, Clip, DataError, load
     from ..files import find_videos
 
     if root is not None:
-        return load(sources[0], root, split, annotations=annotations, allow_missing=allow_missing)
+        return load(sources[0], root, split, annotations=annotations, allow_missing=allow_missing, protocol=protocol)
     paths = list(find_videos(*(Path(source).expanduser() for source in sources)))
     if not paths:
         raise DataError(f"there are no videos in {', '.join(sources)}.")

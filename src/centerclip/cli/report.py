@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -95,7 +95,17 @@ def run(
     jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time on a CPU, which share its cores.")] = 1,
     from_logs: Annotated[bool, typer.Option("--from-logs", help="Rebuild from finished runs, without data.")] = False,
     select_on: Annotated[
-        str | None, typer.Option(help="Split that chooses the best epoch.", show_default="the recipe's: val")
+        str | None,
+        typer.Option(
+            help="Split that chooses the best epoch.", show_default="the protocol's: test if published, else val"
+        ),
+    ] = None,
+    protocol: Annotated[
+        Literal["published", "clean"] | None,
+        typer.Option(
+            help="published: the authors' procedure; clean: a more careful one (docs/reproduction.md).",
+            show_default="published; clean with --data minivtt",
+        ),
     ] = None,
     video: Annotated[
         Path | None, typer.Option(help="Video of tsne and centres.", show_default="the first bundled clip")
@@ -124,7 +134,15 @@ def run(
         raise typer.BadParameter("--root is missing: the folder with the videos of the benchmark.")
     small = data == "minivtt"
     plans = {
-        report.name: make_plans(report, small=small, quick=quick, start=model, select_on=select_on, training=training)
+        report.name: make_plans(
+            report,
+            small=small,
+            quick=quick,
+            start=model,
+            select_on=select_on,
+            protocol=protocol,
+            training=training,
+        )
         for report in tables
     }
     every = [plan for each in plans.values() for plan in each]

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from ..data import Clip
 from ..files import write_atomic
 from ..model import CenterCLIP
 from ..model.vectors import Rule, video_vectors
@@ -20,15 +21,18 @@ Spans = Sequence[tuple[float, float]]  # start and end of every segment that is 
 
 
 def spans_of(model: CenterCLIP, encoded: EncodedBenchmark, on_progress: OnProgress | None = None) -> list[Spans]:
-    """Start and end of the segments of every video: the same as ``model.encode_video(path).spans``."""
+    """Start and end of the segments of every video: those of ``model.encode_video(path).spans``, up to its ``end``."""
 
-    def spans(path: Path) -> Spans:
-        facts = probe(path)
-        return model.spans((0.0, facts.duration), min(facts.frames, model.frames))
+    def spans(clip: Clip) -> Spans:
+        facts = probe(clip.path)
+        end, frames = facts.duration, facts.frames
+        if clip.end is not None and clip.end < end:
+            end, frames = clip.end, round(frames * clip.end / end)
+        return model.spans((0.0, end), min(frames, model.frames))
 
     clips, all_spans = encoded.benchmark.videos, []
     with ThreadPoolExecutor(usable_cores()) as pool:
-        for each in pool.map(spans, (clip.path for clip in clips)):
+        for each in pool.map(spans, clips):
             all_spans.append(each)
             if on_progress:
                 on_progress("times", len(all_spans), len(clips))

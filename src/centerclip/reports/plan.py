@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from ..cluster import Setting, Stage
 from ..data.benchmark import format_of
+from ..data.formats import Protocol
 from ..evaluation.costs import multiply_adds
 from ..training.recipe import Recipe, read_recipe, recipes_folder
 from .catalogue import Report, Row
@@ -67,6 +68,7 @@ def make_plans(
     quick: bool = False,
     start: str | None = None,
     select_on: str | None = None,
+    protocol: Protocol | None = None,
     training: bool = True,
 ) -> list[Plan]:
     """The runs of a report, in its order.
@@ -79,19 +81,22 @@ def make_plans(
         quick: one epoch.
         start: the model that runs start from, instead of the recipe's; rows of a larger tower are left out then too.
         select_on: the split that chooses the best epoch, instead of the recipe's.
+        protocol: instead of the recipes', which is ``published`` for the paper's tables and ``clean`` on MiniVTT.
         training: if not, rows are evaluated with the weights that they start from.
     """
     plans: list[Plan] = []
+    overrides = [f"protocol={protocol}"] if protocol else []
+    small_recipe = read_recipe(_file(SMALL), overrides)
     for each in report.rows:
         if small and (each.series, each.part) != (report.rows[0].series, report.rows[0].part):
             continue
         row = each if training else replace(each, zero_shot=True)
-        changes = [*row.changes, *(QUICK if quick else ())]
+        changes = [*row.changes, *(QUICK if quick else ()), *overrides]
         recipe = read_recipe(_file(row.recipe), changes)
         if "patch16" in recipe.model.start and (small or start):
             continue
         if small:
-            recipe = scaled(recipe, read_recipe(_file(row.recipe)), quick=quick)
+            recipe = scaled(recipe, read_recipe(_file(row.recipe)), small_recipe, quick=quick)
             row = replace(row, part="", series="MiniVTT" if row.series else "")
         model = recipe.model.model_copy(update={"start": start} if start else {})
         data = recipe.data.model_copy(update={"validate_on": select_on} if select_on else {})
@@ -102,15 +107,15 @@ def make_plans(
     return plans
 
 
-def scaled(recipe: Recipe, usual: Recipe, *, quick: bool = False) -> Recipe:
+def scaled(recipe: Recipe, usual: Recipe, small: Recipe, *, quick: bool = False) -> Recipe:
     """The recipe for MiniVTT that is to the small model what this one is to ViT-B/32.
 
     Args:
         recipe: of a row.
         usual: the same without the row's changes; the learning rate is scaled by how much the row's differs from it.
+        small: the recipe of the small model, with its usual setting.
         quick: one epoch.
     """
-    small = read_recipe(_file(SMALL))
     long = recipe.model.frames > FULL_FRAMES
     frames = max(1, recipe.model.frames * SMALL_FRAMES // (LONG_FRAMES if long else FULL_FRAMES))
     setting = scaled_setting(Setting.parse(recipe.model.clustering), recipe.model.frames, frames)

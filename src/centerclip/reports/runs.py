@@ -142,7 +142,7 @@ def run_plan(
     data = data_folder(root, recipe.data.benchmark)
     splits = {name: load(recipe.data.benchmark, data, name, protocol=recipe.protocol) for name in _splits(plan)}
     folder = run_folder(plan, runs, fingerprint_of(splits, recipe.model.start))
-    if has_result(folder, recipe):
+    if has_result(folder, plan):
         return folder
     callbacks.on_message(f"{plan.title}: {'evaluating' if plan.row.zero_shot else 'training'} in {folder}")
     if group.main:
@@ -218,7 +218,7 @@ def find_run(plan: Plan, runs: Path) -> Path:
     Raises:
         ReportError: there is none.
     """
-    folders = [folder for folder in runs.glob(f"{_folder_name(plan)}-*") if has_result(folder, plan.recipe)]
+    folders = [folder for folder in runs.glob(f"{_folder_name(plan)}-*") if has_result(folder, plan)]
     if not folders:
         raise ReportError(
             f"{runs} has no finished run of {plan.title!r} ({_folder_name(plan)}-*); leave out --from-logs to run it."
@@ -226,9 +226,9 @@ def find_run(plan: Plan, runs: Path) -> Path:
     return max(folders, key=lambda folder: _result_of(folder, plan.recipe).stat().st_mtime)
 
 
-def has_result(folder: Path, recipe: Recipe) -> bool:
-    """Whether a run was trained and tested."""
-    return _result_of(folder, recipe).exists()
+def has_result(folder: Path, plan: Plan) -> bool:
+    """Whether a run was trained and tested; one that validates on the test split has results of it before the end."""
+    return _result_of(folder, plan.recipe).exists() and (plan.row.zero_shot or finished(folder))
 
 
 def read_outcome(plan: Plan, folders: Sequence[Path]) -> Outcome:
