@@ -10,9 +10,12 @@ import torch
 from torch import distributed as dist
 
 from centerclip import CenterCLIP
-from centerclip.data import Benchmark
+from centerclip.data import Benchmark, Clip
 from centerclip.evaluation import Evaluation, EvaluationError, encode_benchmark, evaluate, retrieval_metrics
+from centerclip.evaluation.evaluate import decode_clip
+from centerclip.model.pipeline import Window
 from centerclip.model.vectors import Rule, video_vectors
+from tests.data.made_up import clip as make_clip
 from tests.evaluation.made_up import COUNT, coloured, spoilt
 from tests.model import tiny
 
@@ -34,6 +37,17 @@ def test_vectors_are_those_of_videos_and_sentences_encoded_one_by_one(benchmark:
         assert torch.allclose(encoded.segments[place][encoded.mask[place]], alone.segments, atol=1e-5)
     alone_texts = torch.cat([center_clip.encode_text(caption) for caption in benchmark.captions])
     assert torch.allclose(encoded.texts, alone_texts, atol=1e-5)
+
+
+def test_frames_after_the_end_of_a_clip_are_not_used(tmp_path: Path) -> None:
+    path = make_clip(tmp_path / "brighter.mp4", seconds=2)  # from 20 to 220
+    brightest = {}
+    for end in (None, 0.5):
+        windows: list[Window] = []
+        decode_clip(model(), Clip("a", path, ("x",), end), lambda _, window, kept=windows: kept.append(window))
+        brightest[end] = windows[0].rgb.float().mean(dim=(1, 2, 3)).max()
+    assert brightest[None] > 180
+    assert brightest[0.5] < 70
 
 
 @pytest.mark.parametrize("rule", [None, "mean"])

@@ -276,6 +276,24 @@ def test_training_frames_and_the_model_follow_the_protocol(
     assert build_model(recipe, ["a caption"]).protocol == protocol
 
 
+def test_gradients_are_divided_before_they_are_clipped_when_published(small_world, recipe_file, tmp_path):
+    """The same frames and segments in both protocols: clips have as many frames as the model takes."""
+
+    def stop(progress):
+        if progress.step == 2:
+            raise KeyboardInterrupt
+
+    norms = {}
+    for protocol in ("published", "clean"):
+        folder = tmp_path / protocol
+        folder.mkdir()
+        recipe = read_recipe(recipe_file, [f"protocol={protocol}", "train.paper_gpus=4"])
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe, splits(small_world), folder, ALONE, workers=0, on_step=stop)
+        norms[protocol] = next(line["gradient_norm"] for line in read_log(folder) if line["event"] == "train")
+    assert norms["clean"] / 4 <= norms["published"] < norms["clean"] / 2  # logit_scale is not divided
+
+
 def test_it_learns_with_clustering_on(recipe_file, tmp_path):
     """A CLIP from scratch, on generated clips: recall far above chance (5 of 32 videos)."""
     root = make_world(tmp_path / "world")
