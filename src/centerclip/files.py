@@ -1,12 +1,15 @@
 """Files and folders: finding videos, naming a file by its content, and writing whole files or none."""
 
+import errno
 import hashlib
 import os
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 PARTIAL = ".part"  # in the name of a file that is not whole yet
+HASHED_BYTES = 2**20  # at a time: little enough to stop soon on a slow disk
 # What a folder is searched for; a file that is named may be called anything.
 VIDEO_SUFFIXES = frozenset(
     {".3g2", ".3gp", ".asf", ".avi", ".divx", ".dv", ".f4v", ".flv", ".gif", ".h264", ".hevc", ".ivf", ".m2ts", ".m2v"}
@@ -55,14 +58,19 @@ def is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def content_id(path: Path) -> str:
+def content_id(path: Path, stopped: Callable[[], bool] = lambda: False) -> str:
     """Which video a file holds, whatever it is called: a hash of all its bytes, 32 hexadecimal digits. Raises OSError.
 
     A hash of samples would be quicker for films, but two files that differ in a part that was not looked at would pass
-    for one, and reading a file costs little beside decoding it.
+    for one, and reading a file costs little beside decoding it. Where ``stopped`` says so, it ends halfway.
     """
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb", buffering=0) as file:
+        while part := file.read(HASHED_BYTES):
+            if stopped():
+                raise InterruptedError(errno.EINTR, "stopped", str(path))
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def write_atomic(path: Path, content: str | bytes | Callable[[Path], object], *, durable: bool = False) -> Path:
@@ -91,8 +99,13 @@ def write_atomic(path: Path, content: str | bytes | Callable[[Path], object], *,
                 os.fsync(folder)
             finally:
                 os.close(folder)
+    except OSError as error:
+        if error.filename == str(partial):  # nobody knows it by this name
+            error.filename, error.filename2 = str(path), None
+        raise
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
     return path
 
 

@@ -1,8 +1,11 @@
 """A second run does only what is new or changed; what moved is followed, what is gone is dropped."""
 
+import hashlib
 import os
 import shutil
 import stat
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +14,16 @@ import torch
 
 from centerclip import VideoIndex
 from centerclip.model.preprocess import Preprocess
-from centerclip.search import DamagedIndex, IndexBusy, IndexNotFound, OtherSettings, SearchError, UnknownVideo
+from centerclip.files import content_id
+from centerclip.search import (
+    DamagedIndex,
+    IndexBusy,
+    IndexNotFound,
+    OtherSettings,
+    Progress,
+    SearchError,
+    UnknownVideo,
+)
 from centerclip.search.folder import FORMAT, is_busy, writer_lock
 from centerclip.search.indexer import Indexer
 from tests.search.collection import clip, open_tiny, save_model, scenes, titles
@@ -58,7 +70,7 @@ def test_moves_renames_and_touches_are_followed_without_encoding(index: VideoInd
     (videos / "a.mp4").rename(videos / "deep" / "renamed.mp4")
     os.utime(videos / "b.mkv", (1, 1))
     report = index.add(videos)
-    assert (report.added, report.recognised, report.unchanged, report.removed) == (0, 2, 1, 1)
+    assert (report.added, report.recognised, report.unchanged, report.removed) == (0, 2, 1, 0)  # nothing is gone
     after = {entry.title: entry.video_id for entry in index.videos()}
     assert after == {"renamed": before["a"], "b": before["b"], "c": before["c"]}
     assert index.video(before["b"]).modified == 1
@@ -123,7 +135,7 @@ def test_a_bad_file_has_its_reason_and_stops_nothing(tmp_path: Path, videos: Pat
 def test_unreadable_files_and_folders_are_told_and_kept(
     index: VideoIndex, videos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path) -> str:
+    def refuse(path: Path, stopped: object) -> str:
         raise PermissionError(13, "Permission denied", str(path))
 
     clip(videos / "new.mp4", 5)
@@ -135,6 +147,75 @@ def test_unreadable_files_and_folders_are_told_and_kept(
     monkeypatch.undo()
     assert index.add(videos).added == 0
     assert index.add(videos, retry=True).added == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes of POSIX")
+def test_pipes_devices_and_immense_files_are_failures_and_nothing_waits_for_them(
+    index: VideoIndex, videos: Path
+) -> None:
+    os.mkfifo(videos / "pipe.mp4")
+    (videos / "device.mp4").symlink_to("/dev/zero")
+    with (videos / "sparse.mp4").open("wb") as file:
+        file.truncate(3 * 10**12)
+    report = index.add(videos)
+    assert {Path(path).name: reason.split(":")[0] for path, reason in report.failed.items()} == {
+        "pipe.mp4": "not-a-video",
+        "device.mp4": "not-a-video",
+        "sparse.mp4": "too-large",
+    }
+    assert index.add(videos).failed == report.failed  # recorded
+
+
+def test_an_interrupt_ends_the_run_while_a_file_is_hashed(
+    index: VideoIndex, videos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hash_for_ever(path: Path, stopped: Callable[[], bool]) -> str:
+        while not stopped():
+            time.sleep(0.01)
+        raise InterruptedError
+
+    def interrupt(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    clip(videos / "new.mp4", 5)
+    monkeypatch.setattr("centerclip.search.indexer.content_id", hash_for_ever)
+    monkeypatch.setattr("centerclip.search.indexer.COMMIT_SECONDS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        index.add(videos, on_progress=interrupt)
+    monkeypatch.undo()
+    assert index.add(videos).added == 1
+
+
+def test_hashing_can_be_stopped(tmp_path: Path) -> None:
+    film = clip(tmp_path / "film.mp4", 1)
+    assert content_id(film) == hashlib.blake2b(film.read_bytes(), digest_size=16).hexdigest()
+    with pytest.raises(InterruptedError):
+        content_id(film, lambda: True)
+
+
+def test_progress_is_in_seconds_of_video_and_moves_within_a_film(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("centerclip.search.indexer.COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr("centerclip.search.indexer.CPU_BATCH", 1)
+    scenes(tmp_path / "film.mp4", [1, 2, 3, 4, 5], seconds=12)
+    steps: list[Progress] = []
+    index = VideoIndex(tmp_path / "index", model=open_tiny())
+    index.add(tmp_path / "film.mp4", on_progress=steps.append)
+    within = [step for step in steps if step.finished == 0 and step.video_seconds > 0]
+    assert [step.video_seconds for step in within if step.share < 1] == pytest.approx([12, 24, 36, 48])
+    assert [step.total_seconds for step in within] == pytest.approx([60] * len(within))
+    assert all(step.seconds_left is not None for step in within)
+    assert (steps[-1].finished, steps[-1].share, steps[-1].seconds_left) == (1, 1, 0)
+
+
+def test_the_length_of_files_that_are_still_closed_comes_from_their_size() -> None:
+    early = Progress(finished=0, total=4, video_seconds=0, seconds=1)
+    assert (early.share, early.seconds_left) == (0, None)
+    later = Progress(finished=1, total=4, video_seconds=30, seconds=10, total_seconds=120)
+    assert (later.share, later.seconds_left) == (0.25, 30)
+    recognised = Progress(finished=3, total=4, video_seconds=0, seconds=1)  # nothing to encode: by the files
+    assert recognised.share == 0.75
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")

@@ -103,7 +103,8 @@ def encode_as_decoded(
     *,
     batch_size: int,
     decoders: int,
-    on_batch: Callable[[], None] = lambda: None,
+    on_batch: Callable[[list[tuple[Decoded[Item, Info], int]]], None] = lambda batch: None,
+    stop: threading.Event | None = None,
 ) -> Iterator[Decoded[Item, Info]]:
     """Encode items of any number of windows, as they are decoded; no batch waits until it is full.
 
@@ -113,11 +114,13 @@ def encode_as_decoded(
         decode: as for :func:`encode_in_order`. When it starts again from window 0, what came before does not count.
         batch_size: windows of a batch, at most.
         decoders: threads that decode.
-        on_batch: called between batches, and twice a second while there is nothing to encode.
+        on_batch: called after each batch with its items and the numbers of their windows, and twice a second with an
+            empty list while there is nothing to encode.
+        stop: set at the end, or when an exception ends it early, for a ``decode`` that takes long to notice.
     """
     waiting: list[tuple[Decoded[Item, Info], int]] = []
     ended: list[Decoded[Item, Info]] = []
-    with _Decoding(items, decode, decoders, READ_AHEAD * batch_size) as decoding:
+    with _Decoding(items, decode, decoders, READ_AHEAD * batch_size, stop) as decoding:
         for event in decoding.events():
             if event.window is not None:
                 waiting.append((event.decoded, event.number))
@@ -125,8 +128,8 @@ def encode_as_decoded(
                 ended.append(event.decoded)
             if len(waiting) >= batch_size or decoding.nothing_decoded():
                 _encode(model, waiting, batch_size)
-                waiting = []
-                on_batch()
+                batch, waiting = waiting, []
+                on_batch(batch)
             if not waiting:
                 yield from ended
                 decoding.finished(len(ended))
@@ -217,11 +220,18 @@ class _Decoding(Generic[Item, Info]):
     A thread's exception that is not about its file is raised where events are taken.
     """
 
-    def __init__(self, items: Iterable[Item], decode: Decode[Item, Info], threads: int, ahead: int) -> None:
+    def __init__(
+        self,
+        items: Iterable[Item],
+        decode: Decode[Item, Info],
+        threads: int,
+        ahead: int,
+        stop: threading.Event | None = None,
+    ) -> None:
         self._items, self._decode = enumerate(items), decode
         self._events: queue.Queue[_Event | BaseException | None] = queue.Queue(maxsize=ahead)
         self._places = threading.Semaphore(threads + ahead)
-        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._lock, self._stop = threading.Lock(), stop or threading.Event()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
 
     def __enter__(self) -> "_Decoding[Item, Info]":

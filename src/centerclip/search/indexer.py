@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..files import content_id, find_videos, is_below
+from ..video.errors import VideoError
 from ..video.sampling import Windows
 from .results import IndexReport
 from .state import IndexState
@@ -26,17 +28,39 @@ if TYPE_CHECKING:
 
 COMMIT_SECONDS = 2.0  # how much work a kill can cost, beside the videos that are being encoded
 COMMIT_SEGMENTS = 20_000  # how many vectors may wait in memory for the next commit
+NO_LENGTH = (0.0, 0, 1)
 CPU_BATCH = 8  # windows; larger batches are no faster on a CPU, and videos would finish in bursts
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is. ``finished`` files are in the store for good."""
+    """How far a run is.
+
+    Attributes:
+        finished: files that are in the store for good.
+        total: files that are new or changed.
+        video_seconds: of video that have been encoded, also of videos that are not finished.
+        seconds: since the run began.
+        total_seconds: of video in all files, about: the length of a file is known when it is opened, and before that
+            taken from its size. 0 until the first is.
+    """
 
     finished: int
     total: int
     video_seconds: float
     seconds: float
+    total_seconds: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """How much is done, 0 to 1."""
+        done, total = (self.video_seconds, self.total_seconds) if self.total_seconds else (self.finished, self.total)
+        return min(1.0, done / max(total, 1e-9))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the rest will take, about; None until something has been encoded."""
+        return self.seconds * (1 / self.share - 1) if self.video_seconds and self.share else None
 
 
 def update(
@@ -78,7 +102,7 @@ def update(
         Indexer(index.store, index.encoder.model(), index.windows, decoders=decoders, on_progress=on_progress).run(
             todo, report
         )
-    _drop_missing(index.store, roots, seen, unreadable, report)
+    _drop_missing(index.store, roots, seen, unreadable, {file.path for file in todo}, report)
     index.store.tidy(index.calibration.vectors)
     if index.store.view().videos is not before.videos or not len(index.calibration.texts):
         index.calibration.measure(index.store.view())
@@ -123,12 +147,16 @@ class Indexer:
         self._lock = threading.Lock()
         self._known = set(store.view().videos)
         self._tasks: dict[str, _Task] = {}  # by the id of the video
+        self._stopped = threading.Event()
 
     def run(self, files: Sequence[File], report: IndexReport) -> None:
         """Encode files (with their size and time as they were found) and count them in ``report``."""
         from ..model.pipeline import encode_as_decoded
 
         self._report, self._total, self._began = report, len(files), time.monotonic()
+        self._bytes = {file.path: file.size for file in files}  # of files whose length is not known yet
+        self._lengths: dict[str, tuple[float, int, int]] = {}  # seconds, bytes and windows of files that were opened
+        self._encoded: dict[str, float] = {}  # seconds of them that have been encoded
         self._videos: list[tuple[Video, Segments]] = []
         self._files: list[File] = []
         self._finished, self._last_commit = 0, time.monotonic()
@@ -138,7 +166,8 @@ class Indexer:
             self._decode,
             batch_size=self.batch_size,
             decoders=self.decoders,
-            on_batch=self._commit_now_and_then,
+            on_batch=self._encoded_batch,
+            stop=self._stopped,
         )
         try:
             for each in encoded:
@@ -159,7 +188,10 @@ class Indexer:
         Returns:
             the task; the file alone, when its content is in the index; None, when another thread decodes a copy of it.
         """
-        file = replace(file, video=content_id(Path(file.path)))
+        from ..video.container import check_file
+
+        check_file(file.path)  # reading a pipe or a device would never end
+        file = replace(file, video=content_id(Path(file.path), self._stopped.is_set))
         with self._lock:
             if file.video in self._known:
                 return file
@@ -174,22 +206,20 @@ class Indexer:
     def _read(self, task: _Task, deliver: "Deliver") -> bool:
         """Read a video from its first file; whether that settles it. If not, a copy of the file comes next."""
         from ..model.pipeline import UNREADABLE, Window, to_squares
-        from ..video import VideoError, stream_windows
+        from ..video import stream_windows
 
         file, preprocess = task.files[0], self.model.preprocess
         failure, spoiled = "", False
         try:
             task.streamed = stream_windows(
                 file.path,
-                self.windows.times,
+                partial(self._plan, file),
                 self.windows.frames,
                 lambda window: deliver(window.number, Window(to_squares(preprocess, window.rgb))),
                 short_side=preprocess.read_size,
             )
-        except VideoError as error:
-            failure = f"{error.reason}: {error.detail}. {error.advice}"
         except UNREADABLE as error:
-            failure, spoiled = f"unreadable: {error}", True
+            failure, spoiled = _reason(error), not isinstance(error, VideoError)
         if not _is_as_found(file):
             failure, spoiled = "unreadable: the file changed while it was read; the next run takes it again", True
         if not failure:
@@ -203,14 +233,21 @@ class Indexer:
             del self._tasks[file.video]
         return True
 
+    def _plan(self, file: File, duration: float, available: int) -> list[float]:
+        """The times of a video's frames; its length is known from now on."""
+        times = self.windows.times(duration, available)
+        with self._lock:
+            self._bytes.pop(file.path, None)
+            self._lengths[file.path] = duration, file.size, len(times) // self.windows.frames
+        return times
+
     # ---- in the thread of the caller --------------------------------------------------------------------------
 
     def _settle(self, decoded: "Decoded[File, _Task | File | None]") -> None:
         """Put what became of a file into the next commit."""
         task = decoded.info
         if decoded.error is not None:
-            reason = getattr(decoded.error, "strerror", None) or str(decoded.error)
-            self._note(replace(decoded.item, failure=f"unreadable: {reason}"))
+            self._note(replace(decoded.item, failure=_reason(decoded.error)))
         elif isinstance(task, File):
             self._note(task)
         elif task is not None:
@@ -225,7 +262,7 @@ class Indexer:
     def _add(self, task: _Task, vectors: np.ndarray) -> None:
         info, video = task.streamed, task.files[0].video
         assert info is not None
-        starts, ends = self.windows.spans(info.duration)
+        starts, ends = self.windows.spans(info.duration, info.windows)
         self._videos.append(
             (
                 Video(video, info.duration, info.width, info.height, time.time(), info.note or ""),
@@ -245,10 +282,20 @@ class Indexer:
 
     def _note(self, file: File) -> None:
         self._files.append(file)
+        with self._lock:
+            self._bytes.pop(file.path, None)
+            self._encoded[file.path] = self._lengths.get(file.path, NO_LENGTH)[0]
         if file.failure:
             self._report.failed[file.path] = file.failure
         else:
             self._report.recognised += 1
+
+    def _encoded_batch(self, batch: "Sequence[tuple[Decoded[File, _Task | File | None], int]]") -> None:
+        """Count the windows of a batch; those of a file come in their order."""
+        for decoded, number in batch:
+            seconds, _, windows = self._lengths.get(decoded.item.path, NO_LENGTH)  # none when a copy is read instead
+            self._encoded[decoded.item.path] = seconds * (number + 1) / windows
+        self._commit_now_and_then()
 
     def _commit_now_and_then(self) -> None:
         waited = time.monotonic() - self._last_commit
@@ -261,8 +308,11 @@ class Indexer:
             self._finished += len(self._files)
             self._videos, self._files = [], []
         self._last_commit = time.monotonic()
+        with self._lock:
+            known, size, _ = (sum(part) for part in zip(NO_LENGTH, *self._lengths.values(), strict=True))
+            total = known + known / max(size, 1) * sum(self._bytes.values())
         seconds = self._last_commit - self._began
-        self.on_progress(Progress(self._finished, self._total, self._report.video_seconds, seconds))
+        self.on_progress(Progress(self._finished, self._total, sum(self._encoded.values()), seconds, total))
 
 
 def drop(store: Store, paths: set[str]) -> None:
@@ -275,7 +325,12 @@ def drop(store: Store, paths: set[str]) -> None:
 
 
 def _drop_missing(
-    store: Store, roots: list[Path], seen: set[str], unreadable: Collection[str], report: IndexReport
+    store: Store,
+    roots: list[Path],
+    seen: set[str],
+    unreadable: Collection[str],
+    new: set[str],
+    report: IndexReport,
 ) -> None:
     """Drop files that are gone from the folders that were walked; a folder that is empty now is kept as it was."""
     known = store.view().files
@@ -288,7 +343,15 @@ def _drop_missing(
         else:
             gone |= lost
     drop(store, gone)
-    report.removed = len(gone)
+    moved = {known[path].video for path in new & known.keys()}  # counted as recognised
+    report.removed = sum(known[path].video not in moved for path in gone)
+
+
+def _reason(error: Exception) -> str:
+    """Why a file cannot be read, for the store."""
+    if isinstance(error, VideoError):
+        return f"{error.reason}: {error.detail}. {error.advice}"
+    return f"unreadable: {getattr(error, 'strerror', None) or error}"
 
 
 def _unchanged(file: File, known: File) -> bool:
