@@ -13,6 +13,7 @@ from transformers import CLIPConfig, CLIPModel
 from centerclip import CenterCLIP
 from centerclip.cluster import SettingError, temporal_shift, token_shift
 from centerclip.model import ModelError, TemporalTransformer, attach, detach, video_vectors
+from centerclip.model.centerclip import find_device
 from tests.cluster import reference
 
 from . import tiny
@@ -351,6 +352,65 @@ def test_changing_the_clustering_of_an_open_model():
     assert len(model.encode_video(tiny.videos(1)[0]).segments) == 3
     model.set_clustering("none")
     assert torch.equal(model.encode_video(tiny.videos(1)[0]).segments, before.segments)
+
+
+def first_tokens(tokens, k):
+    return torch.arange(k, device=tokens.device).expand(len(tokens), k)
+
+
+def test_a_method_of_ones_own_is_printed_and_survives_a_change_back():
+    video = tiny.videos(1)[0]
+    model = tiny.center_clip("B2-4,9")
+    model.set_clustering("kmedoids[normalise]:B2-4,9", chooser=first_tokens)
+    own, setting = model.encode_video(video).segments, model.clustering
+    assert str(setting) == "custom(first_tokens)[normalise]:B2-4,9"
+    model.set_clustering("B2-4,9")
+    assert str(model.clustering) == "B2-4,9"
+    assert not torch.equal(model.encode_video(video).segments, own)
+    model.set_clustering(setting)
+    assert torch.equal(model.encode_video(video).segments, own)
+    with pytest.raises(SettingError, match="a method of your own"):
+        model.set_clustering(str(setting))
+
+
+@pytest.mark.parametrize("setting", ["none", "temporal-shift", "pooling:B2-4,16"])
+def test_a_chooser_without_anything_to_choose_is_refused(setting):
+    model = tiny.center_clip("B2-4,9")
+    with pytest.raises(SettingError, match="chooses no tokens"):
+        model.set_clustering(setting, chooser=first_tokens)
+    assert len(model.encode_video(tiny.videos(1)[0]).segments) == 4  # the model is as it was
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "expected"),
+    [(True, True, "cuda"), (False, True, "mps"), (False, False, "cpu"), (True, False, "cuda")],
+)
+def test_the_device_is_a_gpu_if_there_is_one(cuda, mps, expected, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    assert find_device(None) == torch.device(expected)
+    assert find_device("cpu") == torch.device("cpu")
+
+
+def test_a_device_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ModelError, match='torch finds no device "cuda:1" on this machine: choose cpu'):
+        find_device("cuda:1")
+    with pytest.raises(ModelError, match='there is no device "gpu": choose cuda, mps, cpu'):
+        find_device("gpu")
+
+
+def test_an_apple_gpu_encodes_in_full_precision_and_in_batches_that_fit(monkeypatch):
+    model = tiny.center_clip("B2-4,9")
+    monkeypatch.setattr(CenterCLIP, "device", torch.device("mps"))
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 2**30)
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 2**30 - 2**24)
+    few = model.batch_size()
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 0)
+    assert 1 <= few < model.batch_size()
+    with model.inference():
+        assert not torch.is_autocast_enabled("mps")
 
 
 def test_encoding_leaves_the_training_mode_as_it_was():

@@ -170,6 +170,56 @@ def test_the_protocol_is_saved_and_read_back(tmp_path):
     assert CenterCLIP.from_pretrained(tmp_path, device="cpu").protocol == "clean"
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("frames", "12", 'a whole number from 1 on, not "12"'),
+        ("frames", 0, "a whole number from 1 on, not 0"),
+        ("frames", True, "a whole number from 1 on, not true"),
+        ("max_tokens", [16], r"a whole number from 1 on, not \[16\]"),
+        ("similarity", "cosine", '"mean" or "renormalise", not "cosine"'),
+        ("protocol", 3, '"published" or "clean", not 3'),
+        ("clustering", 49, "a string such as"),
+        ("clustering", "B2-4", "B2-4"),
+        ("clustering", "B2-5,9", "12 frames cannot be cut into 5"),
+        ("clustering", "B40-4,9", "the model has 4 blocks"),
+        ("temporal", True, "an object of whole numbers: width, layers, heads, positions, not true"),
+        ("temporal", {"width": "wide"}, "an object of whole numbers"),
+        ("temporal", {"wide": 24}, "temporal.safetensors does not fit"),
+        ("chooser", 1, "the name of a function, not 1"),
+    ],
+)
+def test_a_wrong_value_in_centerclip_json_is_named(tmp_path, key, value, message):
+    tiny.center_clip("B2-4,9").save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "centerclip.json").read_text())
+    (tmp_path / "centerclip.json").write_text(json.dumps({**settings, key: value}))
+    with pytest.raises(ModelError, match=message) as caught:
+        CenterCLIP.from_pretrained(tmp_path, device="cpu")
+    assert "centerclip.json" in str(caught.value)
+    assert key in str(caught.value)
+
+
+def test_more_tokens_than_the_text_tower_takes_are_refused():
+    with pytest.raises(ModelError, match="max_tokens = 500, but the text tower takes at most 77"):
+        tiny.center_clip(max_tokens=500)
+
+
+def last_tokens(tokens, k):
+    """A method of one's own."""
+    return torch.arange(tokens.shape[1] - k, tokens.shape[1], device=tokens.device).expand(len(tokens), k)
+
+
+def test_a_model_with_a_method_of_ones_own_opens_with_it_or_not_at_all(tmp_path):
+    video = tiny.videos(1)[0]
+    model = tiny.center_clip("B2-4,9", chooser=last_tokens)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="a clustering method of its own, last_tokens"):
+        CenterCLIP.from_pretrained(tmp_path, device="cpu")
+    again = CenterCLIP.from_pretrained(tmp_path, chooser=last_tokens, device="cpu")
+    assert torch.equal(again.encode_video(video).segments, model.encode_video(video).segments)
+    assert str(CenterCLIP.from_pretrained(tmp_path, clustering="B2-3,9", device="cpu").clustering) == "B2-3,9"
+
+
 def test_a_saved_file_is_a_standard_folder_with_the_whole_vocabulary(tmp_path, original, expected):
     torch.save(tiny.openai_weights(original), tmp_path / "clip.pt")
     CenterCLIP.from_pretrained(tmp_path / "clip.pt", device="cpu").save_pretrained(tmp_path / "folder")

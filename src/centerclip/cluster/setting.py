@@ -18,6 +18,7 @@ points), ``attention`` (what [CLASS] looks at) and ``random``.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fractions import Fraction
@@ -73,11 +74,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class Setting:
-    """A clustering setting. ``str()`` gives the notation back; :meth:`parse` reads it."""
+    """A clustering setting. ``str()`` gives the notation back; :meth:`parse` reads it.
+
+    With a ``chooser``, a function that chooses tokens in place of the method, it prints as ``custom(name):B6-4,49``,
+    which nothing but the function itself can open again.
+    """
 
     method: str = "none"
     stages: tuple[Stage, ...] = ()
     options: dict[str, Any] = field(default_factory=dict, hash=False)
+    chooser: Callable[..., Any] | None = None
 
     @classmethod
     def parse(cls, text: "str | Setting") -> "Setting":
@@ -103,9 +109,18 @@ class Setting:
         if not self.stages:
             return self.method
         options = ",".join(name if value is True else f"{name}={_plain(value)}" for name, value in self.options.items())
-        head = self.method + (f"[{options}]" if options else "")
+        method = f"custom({name_of(self.chooser)})" if self.chooser else self.method
+        head = method + (f"[{options}]" if options else "")
         stages = " ".join(str(stage) for stage in self.stages)
         return stages if head == "kmedoids" else f"{head}:{stages}"
+
+    def with_chooser(self, chooser: Callable[..., Any] | None) -> "Setting":
+        """The setting with a function in place of its method; None leaves it as it is."""
+        if chooser is None:
+            return self
+        if not self.stages or self.method == "pooling":
+            raise SettingError(f'"{self}" chooses no tokens; with a chooser, write a stage such as "B6-4,49"')
+        return replace(self, chooser=chooser)
 
     @property
     def proportional(self) -> bool:
@@ -168,6 +183,11 @@ class Setting:
         return replace(self, stages=tuple(stages))
 
 
+def name_of(function: Callable[..., Any]) -> str:
+    """What a function is called."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 def divisors(count: int) -> str:
     """``choose 1, 2, 3, 6``: the numbers of equal parts that ``count`` can be cut into."""
     return "choose " + ", ".join(str(s) for s in range(1, count + 1) if count % s == 0)
@@ -177,6 +197,10 @@ def _method(head: str, text: str) -> tuple[str, dict[str, Any]]:
     match = re.fullmatch(r"\s*([\w+-]+)\s*(?:\[(.*)\])?\s*", head)
     name = match[1].lower() if match else head.strip().lower()
     name = ALIASES.get(name, name)
+    if name.startswith("custom("):
+        raise SettingError(
+            f'"{text}": a method of your own; pass its function again (chooser=), or name another method'
+        )
     if not match or name not in STAGED + UNSTAGED:
         near = get_close_matches(name, STAGED + UNSTAGED, n=1)
         hint = f' (did you mean "{near[0]}"?)' if near else ""

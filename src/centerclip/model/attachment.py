@@ -40,7 +40,7 @@ def attach(
     attached: Attachment | None = getattr(vision_model, ATTACHMENT, None)
     if attached is not None:
         raise ModelError(f"{type(vision_model).__name__} already has {attached.setting} attached; detach it first")
-    attachment = Attachment(vision_model, Setting.parse(clustering), frames=frames, chooser=chooser)
+    attachment = Attachment(vision_model, Setting.parse(clustering).with_chooser(chooser), frames=frames)
     setattr(vision_model, ATTACHMENT, attachment)
     return attachment
 
@@ -65,11 +65,8 @@ class KeptTokens(NamedTuple):
 class Attachment:
     """Clustering attached to a vision model; made by :func:`attach`."""
 
-    def __init__(
-        self, vision_model: nn.Module, setting: Setting, *, frames: int, chooser: Chooser | None = None
-    ) -> None:
+    def __init__(self, vision_model: nn.Module, setting: Setting, *, frames: int) -> None:
         self.frames = frames
-        self.chooser = chooser
         self.blocks = transformer_blocks(vision_model)
         self.patches, self.prefix = token_layout(vision_model)
         self.setting = setting.check(blocks=len(self.blocks), frames=frames, patches=self.patches)
@@ -131,14 +128,14 @@ class Attachment:
         if self.setting.method == "pooling":
             reduced = pooling(hidden, frames=sequences, segments=stage.segments)
         else:
-            state = self._state()
+            state, chooser = self._state(), self.setting.chooser
             reduced, ids, assignment, sizes = keep_centers(
                 hidden,
                 frames=sequences,
                 segments=stage.segments,
                 k=stage.k,
-                method=self.chooser or self.setting.method,
-                options=None if self.chooser else self.setting.options,
+                method=chooser or self.setting.method,
+                options=None if chooser else self.setting.options,
                 merge=self.setting.method in MERGING,
                 prefix=self.prefix,
                 scores=state.scores,

@@ -8,15 +8,16 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ..bundled import resolve_model
-from ..errors import ModelError, ModelNotFound, NotADualEncoder, WrongWeights, first_few, first_line
+from ..cluster import Setting
+from ..errors import ModelError, ModelNotFound, NotADualEncoder, SettingError, WrongWeights, first_few, first_line
 from .checkpoints import Sizes as Sizes
 from .checkpoints import read_state_dict, to_clip, to_temporal
 from .preprocess import Preprocess
 from .tokenizer import clip_tokenizer, make_tokenizer
-from .vectors import TemporalTransformer
+from .vectors import Protocol, Rule, TemporalTransformer
 
 MODEL_CLASSES = {  # model_type in config.json -> class in transformers
     "clip": "CLIPModel",
@@ -24,6 +25,7 @@ MODEL_CLASSES = {  # model_type in config.json -> class in transformers
     "vision-text-dual-encoder": "VisionTextDualEncoderModel",
 }
 SETTINGS_FILE = "centerclip.json"
+NAMED_SETTINGS = {"similarity": get_args(Rule), "protocol": get_args(Protocol)}
 TEMPORAL_FILE = "temporal.safetensors"
 PREPROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 TOKENIZER_FILES = (  # any of them is a tokenizer
@@ -93,7 +95,7 @@ def _from_folder(folder: Path) -> Backbone:
             f"{', '.join(MODEL_CLASSES)}"
         )
     model = _load_weights(getattr(transformers, MODEL_CLASSES[model_type]), folder)
-    settings = _read_json(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
+    settings = _read_settings(folder / SETTINGS_FILE)
     tokenizer = _load_tokenizer(folder, model_type)
     preprocess = _load_preprocess(folder, model.config.vision_config.image_size)
     return Backbone(model, tokenizer, preprocess, _load_temporal(folder, settings), settings)
@@ -153,12 +155,38 @@ def _load_temporal(folder: Path, settings: dict[str, Any]) -> TemporalTransforme
         return None
     from safetensors.torch import load_file
 
-    head = TemporalTransformer(**settings["temporal"])
     try:
+        head = TemporalTransformer(**settings["temporal"])
         head.load_state_dict(load_file(folder / TEMPORAL_FILE))
     except Exception as error:
         raise WrongWeights(f"{folder / TEMPORAL_FILE} does not fit {SETTINGS_FILE}: {first_line(error)}") from error
     return head
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    """What ``centerclip.json`` says; nothing where there is none. Every value is of the kind that the model takes."""
+    settings = _read_json(path) if path.is_file() else {}
+    for key, value in settings.items():
+        what = ""
+        if key in ("frames", "max_tokens", "words") and (type(value) is not int or value < 1):
+            what = "a whole number from 1 on"
+        elif key in NAMED_SETTINGS and value not in NAMED_SETTINGS[key]:
+            what = " or ".join(f'"{name}"' for name in NAMED_SETTINGS[key])
+        elif key == "temporal" and value is not None and not _is_sizes(value):
+            what = "an object of whole numbers: width, layers, heads, positions"
+        elif key == "chooser" and not isinstance(value, str):
+            what = "the name of a function"
+        if what:
+            raise ModelError(f'{path}: "{key}" must be {what}, not {json.dumps(value)[:80]}')
+    try:
+        Setting.parse(settings.get("clustering", "none"))
+    except SettingError as error:
+        raise ModelError(f'{path}: "clustering": {error}') from error
+    return settings
+
+
+def _is_sizes(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(size) is int and size > 0 for size in value.values())
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -15,7 +16,8 @@ from torch.nn.functional import normalize
 
 from ..cluster import Setting
 from ..cluster.segments import Chooser
-from ..errors import ModelError
+from ..cluster.setting import name_of
+from ..errors import ModelError, SettingError
 from ..files import write_atomic
 from ..video import bin_centres
 from .attachment import Attachment, attach, detach
@@ -29,6 +31,23 @@ CPU_BATCH_BYTES = 512 * 2**20  # activations in flight on a CPU; more only leave
 GPU_SHARE = 0.4  # of the free GPU memory for activations
 FINGERPRINT_VALUES = 64  # sampled of each parameter: all of a ViT-B/32 take half a second to hash, these 10 ms
 DEFAULT_MAX_TOKENS = 77  # of a sentence, where the text tower does not say: CLIP's
+
+
+def find_device(name: str | torch.device | None) -> torch.device:
+    """A device by its name; by default an NVIDIA GPU, else Apple's, else the CPU.
+
+    Raises:
+        ModelError: this machine has no such device.
+    """
+    usable = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    try:
+        device = torch.device(next(kind for kind in usable if usable[kind]) if name is None else name)
+    except RuntimeError as error:
+        raise ModelError(f'there is no device "{name}": choose {", ".join(usable)}') from error
+    if not usable.get(device.type, True):
+        there = ", ".join(kind for kind in usable if usable[kind])
+        raise ModelError(f'torch finds no device "{device}" on this machine: choose {there}')
+    return device
 
 
 class CenterCLIP(nn.Module):
@@ -58,6 +77,8 @@ class CenterCLIP(nn.Module):
         self.frames = frames
         context = getattr(backbone.model.config.text_config, "max_position_embeddings", DEFAULT_MAX_TOKENS)
         self.max_tokens: int = max_tokens or context
+        if self.max_tokens > context:
+            raise ModelError(f"max_tokens = {max_tokens}, but the text tower takes at most {context}")
         self.rule: Rule = similarity_rule
         self.protocol: Protocol = protocol
         self.attachment: Attachment
@@ -75,6 +96,7 @@ class CenterCLIP(nn.Module):
         similarity_rule: Rule | None = None,
         protocol: Protocol | None = None,
         temporal: Literal["none", "seqTransf"] | None = None,
+        chooser: Chooser | None = None,
         resize: Literal["torch", "pil"] = "torch",
         device: str | torch.device | None = None,
         trust_torchscript: bool = False,
@@ -93,28 +115,40 @@ class CenterCLIP(nn.Module):
                 authors' procedure; ``"clean"`` (default), those with any real frame.
             temporal: ``"seqTransf"`` adds CLIP4clip's temporal transformer where the model has none, from CLIP's text
                 tower or random (:meth:`TemporalTransformer.for_backbone`); ``"none"`` leaves out one that it has.
+            chooser: ``(tokens [B, N, D], k) -> ids [B, K]`` in place of the clustering's method; a model that was saved
+                with one opens only with one.
             resize: how frames are resized, ``"torch"`` (batched) or ``"pil"``.
-            device: where to put it; a GPU if there is one.
+            device: where to put it: ``"cpu"``, ``"cuda"``, ``"mps"``; a GPU if there is one.
             trust_torchscript: open a TorchScript archive that OpenAI did not publish; this runs the code inside.
             compile: compile the transformer blocks on first use; for a GPU only.
         """
+        device = find_device(device)  # a wrong one is named before weights are read
         backbone = open_backbone(name, revision=revision, trust_torchscript=trust_torchscript)
         backbone.preprocess = backbone.preprocess.with_resize(resize)
         if temporal == "none":
             backbone.temporal = None
         saved = backbone.settings
-        model = cls(
-            backbone,
-            clustering=clustering if clustering is not None else saved.get("clustering", "none"),
-            frames=frames or saved.get("frames", 12),
-            max_tokens=max_tokens or saved.get("max_tokens", saved.get("words")),  # "words" in older folders
-            similarity_rule=similarity_rule or saved.get("similarity", "mean"),
-            protocol=protocol or saved.get("protocol", "clean"),
-        )
+        if saved.get("chooser") and clustering is None and chooser is None:
+            raise ModelError(
+                f"{name} was saved with a clustering method of its own, {saved['chooser']}: pass the function with "
+                "chooser=, or another clustering"
+            )
+        try:
+            model = cls(
+                backbone,
+                clustering=clustering if clustering is not None else saved.get("clustering", "none"),
+                frames=frames or saved.get("frames", 12),
+                max_tokens=max_tokens or saved.get("max_tokens", saved.get("words")),  # "words" in older folders
+                similarity_rule=similarity_rule or saved.get("similarity", "mean"),
+                protocol=protocol or saved.get("protocol", "clean"),
+                chooser=chooser,
+            )
+        except SettingError as error:
+            if clustering is not None or frames is not None or chooser is not None:  # wrong here, not in the file
+                raise
+            raise ModelError(f'{Path(name) / SETTINGS_FILE}: "clustering" does not fit the model: {error}') from error
         if temporal == "seqTransf" and model.temporal is None:
             model.temporal = TemporalTransformer.for_backbone(model.backbone, model.width)
-        if device is None:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
         model = model.to(device).eval()
         if compile:
             if model.device.type != "cuda":
@@ -149,15 +183,21 @@ class CenterCLIP(nn.Module):
     def set_clustering(
         self, clustering: str | Setting, *, frames: int | None = None, chooser: Chooser | None = None
     ) -> None:
-        """Change the clustering (and the number of frames) of an open model."""
+        """Change the clustering (and the number of frames) of an open model.
+
+        Args:
+            clustering: the paper's notation.
+            frames: frames taken of a video; as before by default.
+            chooser: ``(tokens [B, N, D], k) -> ids [B, K]`` in place of the clustering's method.
+        """
         vision = self.backbone.vision_model
-        setting = Setting.parse(clustering)
+        setting = Setting.parse(clustering).with_chooser(chooser)
         frames = frames or self.frames
         if hasattr(self, "attachment"):  # checked before the old one goes: a wrong setting leaves the model as it was
             old = self.attachment
             setting.check(blocks=len(old.blocks), frames=frames, patches=old.patches)
         detach(vision)
-        self.attachment = attach(vision, setting, frames=frames, chooser=chooser)
+        self.attachment = attach(vision, setting, frames=frames)
         self.frames = frames
 
     def gradient_checkpointing(self, on: bool = True) -> None:
@@ -303,8 +343,12 @@ class CenterCLIP(nn.Module):
             vision.intermediate_size if hasattr(vision, "intermediate_size") else 4 * vision.hidden_size
         )
         per_video *= 4 * 3  # float32; input, output and one more copy of the widest layer
-        on_gpu = self.device.type == "cuda"
-        budget = GPU_SHARE * torch.cuda.mem_get_info(self.device)[0] if on_gpu else CPU_BATCH_BYTES
+        if self.device.type == "cuda":
+            budget = GPU_SHARE * torch.cuda.mem_get_info(self.device)[0]
+        elif self.device.type == "mps":  # memory that the system shares
+            budget = GPU_SHARE * (torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+        else:
+            budget = CPU_BATCH_BYTES
         return int(min(64, max(1, budget // per_video)))
 
     def fingerprint(self) -> str:
@@ -321,7 +365,7 @@ class CenterCLIP(nn.Module):
         for parameter in self.parameters():
             values = parameter.detach().reshape(-1)
             values = values[:: max(1, len(values) // FINGERPRINT_VALUES)][:FINGERPRINT_VALUES]
-            weights.append(f"{list(parameter.shape)}".encode() + values.double().cpu().numpy().tobytes())
+            weights.append(f"{list(parameter.shape)}".encode() + values.cpu().double().numpy().tobytes())
         return hashlib.blake2b(b"".join([pixels.encode(), *sorted(weights)]), digest_size=12).hexdigest()
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -336,12 +380,14 @@ class CenterCLIP(nn.Module):
         target = Path(folder).expanduser()
         target.mkdir(parents=True, exist_ok=True)
         settings: dict[str, Any] = {
-            "clustering": str(self.clustering),
+            "clustering": str(replace(self.clustering, chooser=None)),
             "frames": self.frames,
             "max_tokens": self.max_tokens,
             "similarity": self.rule,
             "protocol": self.protocol,
         }
+        if self.clustering.chooser is not None:
+            settings["chooser"] = name_of(self.clustering.chooser)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
             self.backbone.save_pretrained(scratch)
             self.tokenizer.save_pretrained(scratch)
