@@ -73,7 +73,11 @@ def test_no_more_is_decoded_ahead_than_fits():
     assert len(started) <= 2 + 3 + 4 + 3  # one batch taken, threads, two batches ahead, and what a thread has begun
 
 
-def test_windows_are_encoded_as_they_come_and_those_of_a_second_reading_count(model):
+@pytest.mark.parametrize("batch_size", [2, 64])  # both readings in different batches, and in one
+def test_windows_are_encoded_as_they_come_and_those_of_a_second_reading_count(model, batch_size, monkeypatch):
+    if batch_size == 64:
+        monkeypatch.setattr("centerclip.model.pipeline._Decoding.nothing_decoded", lambda decoding: False)
+
     def decode_twice(item: int, deliver: Deliver) -> int:
         for number in range(5):
             deliver(number, window(100 + number))
@@ -81,7 +85,7 @@ def test_windows_are_encoded_as_they_come_and_those_of_a_second_reading_count(mo
             deliver(number, window(10 * item + number))
         return 3
 
-    for each in encode_as_decoded(model, range(4), decode_twice, batch_size=2, decoders=2):
+    for each in encode_as_decoded(model, range(4), decode_twice, batch_size=batch_size, decoders=2):
         expected = torch.cat([vectors(model, 10 * each.item + number) for number in range(3)])
         assert torch.allclose(each.segments, expected, atol=1e-6)
 

@@ -189,7 +189,8 @@ def _encode(
     model: "CenterCLIP", waiting: list[tuple[Decoded[Item, Info], int]], batch_size: int, *, half: bool = True
 ) -> None:
     """Encode windows, each as it was delivered last, and keep their vectors."""
-    todo = [(decoded, number) for decoded, number in waiting if number in decoded.windows]
+    # A window that was delivered twice, as when a damaged file is read again, waits twice: it counts once.
+    todo = list({(id(each), number): (each, number) for each, number in waiting if number in each.windows}.values())
     for first in range(0, len(todo), batch_size):
         part = todo[first : first + batch_size]
         windows = [decoded.windows.pop(number) for decoded, number in part]
