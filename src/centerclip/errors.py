@@ -68,7 +68,9 @@ class UnreadableVideoError(DataError):
 
     def __init__(self, video: str, path: str, reason: str) -> None:
         self.video, self.path, self.reason = video, path, reason
-        super().__init__(f'video {video} ({path}) cannot be read: {reason} Replace it, or load with on_error="skip".')
+        super().__init__(
+            f"video {video} ({path}) cannot be read: {reason} Replace it, or remove it and use --allow-missing."
+        )
 
 
 class WorkerDiedError(DataError):
