@@ -1,7 +1,7 @@
 """Kills a test run that hangs, with every process it started, whatever it waits in.
 
-pytest-timeout interrupts a test that waits in Python. A test that waits in C, with signals blocked or with Python's lock
-held, is out of its reach, and processes that the test started would go on. So the run is watched by a process of its own.
+pytest-timeout interrupts a test that waits in Python. A test that waits in C, with signals blocked or with Python's
+lock held, is out of its reach, and processes that the test started would stay. So another process watches the run.
 """
 
 import contextlib
