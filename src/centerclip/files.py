@@ -7,7 +7,9 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import IO, Any
 
+LOCKED_BYTE = 2**20  # Windows locks bytes, and nobody else can read those: lock one behind the end of the file
 PARTIAL = ".part"  # in the name of a file that is not whole yet
 HASHED_BYTES = 2**20  # at a time: little enough to stop soon on a slow disk
 # What a folder is searched for; a file that is named may be called anything.
@@ -113,3 +115,31 @@ def remove_partial(folder: Path) -> None:
     """Remove what killed processes left of files that :func:`write_atomic` was writing, also in sub-folders."""
     for partial in folder.rglob(f".*{PARTIAL}*"):
         partial.unlink(missing_ok=True)
+
+
+def lock_file(file: IO[Any], *, shared: bool = False, wait: bool = False) -> bool:
+    """Lock an open file, until it is closed; False when another one has it and ``wait`` is not set.
+
+    Some network file systems have no locks: there nobody is kept out.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        import msvcrt
+
+        kind = msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK  # type: ignore[attr-defined]
+        try:
+            file.seek(LOCKED_BYTE)
+            msvcrt.locking(file.fileno(), kind, 1)  # type: ignore[attr-defined]
+        except OSError:
+            return False
+        return True
+    # flock, not a record lock: the server looks from the process that writes, and closing any file of a process
+    # gives up all its record locks.
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True

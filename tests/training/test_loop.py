@@ -1,5 +1,7 @@
 """Whole runs: what a person gets, and that no work is lost."""
 
+import errno
+import fcntl
 import json
 import os
 import resource
@@ -9,14 +11,17 @@ import sys
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from centerclip.data import load
 from centerclip.distributed import Processes
+from centerclip.errors import TrainingError
+from centerclip.model import CenterCLIP
 from centerclip.training import CheckpointError, DivergedError
 from centerclip.training import loop as training_loop
 from centerclip.training.loop import Splits, build_model, train
 from centerclip.training.recipe import read_recipe
-from centerclip.training.run import LAST, PREVIOUS, load_checkpoint, open_run, read_log, save_checkpoint
+from centerclip.training.run import LAST, LOG, PREVIOUS, load_checkpoint, open_run, read_log, run_lock, save_checkpoint
 
 from .commands import Signal, centerclip
 from .world import RECIPE, make_world
@@ -192,9 +197,49 @@ def test_a_loss_that_is_not_a_number_stops_the_run(small_world, recipe_file, tmp
 
     monkeypatch.setattr(training_loop, "compute_gradients", compute)
     recipe = read_recipe(recipe_file, [EVERY_STEP])
-    with pytest.raises(DivergedError, match=r"the loss of step 4 is nan; .* smaller train\.lr"):
+    with pytest.raises(DivergedError, match=r"the loss of step 4 is nan: .* smaller train\.lr, .* another --output"):
         train(recipe, splits(small_world), tmp_path, ALONE, workers=0)
     assert load_checkpoint(tmp_path)["step"] == 3
+
+
+def test_weights_that_have_exploded_are_never_saved(small_world, recipe_file, tmp_path):
+    recipe = read_recipe(recipe_file, [EVERY_STEP, "train.lr=1e30", "train.warmup=0"])
+    for _ in range(2):  # the same command again says the same
+        with pytest.raises(DivergedError, match=r"the norm of the weights after step 1 is inf: .* or remove .* first"):
+            train(recipe, splits(small_world), tmp_path, ALONE, workers=0)
+        assert load_checkpoint(tmp_path) is None
+
+
+def test_two_runs_cannot_share_a_folder(small_world, recipe_file, tmp_path):
+    recipe = read_recipe(recipe_file, ["train.epochs=1"])
+    with (
+        run_lock(tmp_path),
+        pytest.raises(TrainingError, match=rf"another process is training in {tmp_path}\. .* another --output"),
+    ):
+        train(recipe, splits(small_world), tmp_path, ALONE, workers=0)
+    assert not (tmp_path / LOG).exists()
+    train(recipe, splits(small_world), tmp_path, ALONE, workers=0)
+
+
+def test_a_file_system_without_locks_keeps_nobody_out(tmp_path, monkeypatch):
+    def no_locks(*_arguments):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with run_lock(tmp_path), run_lock(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "full"), SafetensorError("I/O error: No space left on device")]
+)
+def test_a_full_disk_while_the_best_model_is_saved(small_world, recipe_file, tmp_path, monkeypatch, error):
+    def full(model, folder):
+        raise error
+
+    monkeypatch.setattr(CenterCLIP, "save_pretrained", full)
+    with pytest.raises(CheckpointError, match=r"best cannot be written: the disk is full; .*last\.pt is intact"):
+        train(read_recipe(recipe_file, []), splits(small_world), tmp_path, ALONE, workers=0)
 
 
 def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path):

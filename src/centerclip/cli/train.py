@@ -155,10 +155,13 @@ def _line(epoch: int, result: "Evaluation") -> str:
 
 
 def _print_end(folder: Path, results: "list[Evaluation]") -> None:
+    from ..training.run import CURVE
     from .evaluate import print_results
 
     print_results(results)
-    typer.echo(f"The model of the best epoch is in {folder / 'best'}, the learning curve in {folder / 'curve.png'}.")
+    curve = folder / CURVE
+    drawn = f", the learning curve in {curve}" if curve.exists() else ""  # no matplotlib, no curve
+    typer.echo(f"The model of the best epoch is in {folder / 'best'}{drawn}.")
     typer.echo(f"Compare it with another run: centerclip evaluate --compare {folder} OTHER")
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ..errors import DataError
-from ..files import find_videos, remove_partial, write_atomic
+from ..files import find_videos, lock_file, remove_partial, write_atomic
 from ..parallel import run_each, usable_cores
 from ..video.encode import EncodeJob, encode, one_thread
 from .formats import without_extension
@@ -120,16 +120,8 @@ def _is_done(job: EncodeJob) -> bool:
 def _locked(target: Path, settings: dict[str, float]) -> Iterator[None]:
     """Hold the target folder for one run at a time, with one fps and size. The lock ends with the process."""
     with (target / SETTINGS).open("a+", encoding="utf-8") as file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:
-            pass  # Windows: two runs at the same time are not noticed
-        except OSError as error:
-            raise DataError(
-                f"another `data prepare` is writing to {target}; wait for it, or choose another folder."
-            ) from error
+        if not lock_file(file):
+            raise DataError(f"another `data prepare` is writing to {target}; wait for it, or choose another folder.")
         file.seek(0)
         content = file.read()
         try:

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
 
 from ..errors import DamagedIndex, DiskFull, IndexBusy, IndexNotFound
-from ..files import remove_partial, write_atomic
+from ..files import lock_file, remove_partial, write_atomic
 
 SETTINGS = "index.json"
 FORMAT = 2  # of the settings; 2: the model's fingerprint no longer depends on names inside transformers
@@ -24,7 +23,6 @@ DEFAULT_EVERY = 1.0  # seconds; a segment of the default model is then three sec
 
 WRITER_LOCK = "writer.lock"  # held by the one writer; only writers take it
 BUSY_LOCK = "busy.lock"  # held beside it, for others to see: a writer waits for those who look, and does not fail
-LOCKED_BYTE = 2**20  # Windows locks bytes, and nobody else can read those: lock one behind the end of the file
 
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # The database passes on what the system says, as text.
@@ -121,14 +119,14 @@ def write_settings(folder: Path, settings: IndexSettings) -> None:
 def writer_lock(folder: Path) -> Iterator[None]:
     """Hold the index for writing, or raise :class:`IndexBusy`. What a killed writer left half written is removed."""
     with (folder / WRITER_LOCK).open("a+", encoding="utf-8") as lock, (folder / BUSY_LOCK).open("ab") as busy:
-        if not _lock(lock):
+        if not lock_file(lock):
             lock.seek(0)
             writer = _describe_writer(lock.read())
             raise IndexBusy(f"another process{writer} is writing to the index {folder}; wait until it is done")
         lock.truncate(0)
         lock.write(json.dumps({"process": os.getpid(), "since": time.time()}))
         lock.flush()
-        _lock(busy, wait=True)
+        lock_file(busy, wait=True)
         remove_partial(folder)
         yield
 
@@ -137,7 +135,7 @@ def is_busy(folder: Path) -> bool:
     """Whether a process is writing to the index now."""
     try:
         with (folder / BUSY_LOCK).open("rb") as busy:
-            return not _lock(busy, shared=True)
+            return not lock_file(busy, shared=True)
     except OSError:
         return False
 
@@ -167,29 +165,6 @@ def explain_database_errors(folder: Path, action: str) -> Iterator[None]:
             f"the index {folder} cannot be {action}: {_first_line(error)}. If this happens again, make it anew with "
             "`centerclip index --reindex`"
         ) from error
-
-
-def _lock(file: IO[Any], *, shared: bool = False, wait: bool = False) -> bool:
-    """Lock an open file, until it is closed; False when another one has it and ``wait`` is not set."""
-    try:
-        import fcntl
-    except ImportError:
-        import msvcrt
-
-        kind = msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK  # type: ignore[attr-defined]
-        try:
-            file.seek(LOCKED_BYTE)
-            msvcrt.locking(file.fileno(), kind, 1)  # type: ignore[attr-defined]
-        except OSError:
-            return False
-        return True
-    # flock, not a record lock: the server looks from the process that writes, and closing any file of a process
-    # gives up all its record locks.
-    try:
-        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        return False
-    return True
 
 
 def _describe_writer(content: str) -> str:

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from ..model.backbone import Sizes, new_backbone
 from .loss import compute_gradients, divide_gradients
 from .optimizer import freeze, lr_factor, make_optimizer
 from .recipe import Recipe
-from .run import RunLog, load_checkpoint, save_checkpoint
+from .run import RunLog, explain_write, load_checkpoint, run_lock, save_checkpoint
 
 BEST = "best"  # the folder of the model of the best epoch
 
@@ -82,9 +82,10 @@ def train(
         epoch and metrics of the best validation.
 
     Raises:
-        DivergedError: the loss or the gradient is not finite.
+        DivergedError: the loss, the gradient or the weights are not finite.
         Interrupted: stopped by SIGTERM or Ctrl-C; a checkpoint is written.
         CheckpointError: a checkpoint cannot be written, or the newest is damaged.
+        TrainingError: another process is training in the folder.
     """
     settings = recipe.train
     if settings.batch_size % group.world:
@@ -114,24 +115,28 @@ def train(
     )
     steps = settings.epochs * len(loader)
 
-    # Resume, if there is a checkpoint.
-    done, first_epoch, best = 0, 0, None  # steps taken; epochs trained and validated; the best validation
-    if saved := load_checkpoint(folder):
-        done, first_epoch, best = restore(saved, model, optimizer, scaler, folder)
-    log = RunLog(folder, step=done, epochs=first_epoch) if group.main else None
-    if log and not done:
-        log.write("start", step=0, steps=steps, protocol=recipe.protocol, data=str(data.train),
-                  validation=str(data.select), world=group.world)  # fmt: skip
+    held = run_lock(folder) if group.main else nullcontext()
+    with held, stop_signals() as stopping:
+        # Resume, if there is a checkpoint.
+        done, first_epoch, best = 0, 0, None  # steps taken; epochs trained and validated; the best validation
+        if saved := load_checkpoint(folder):
+            done, first_epoch, best = restore(saved, model, optimizer, scaler, folder)
+        log = RunLog(folder, step=done, epochs=first_epoch) if group.main else None
+        if log and not done:
+            log.write("start", step=0, steps=steps, protocol=recipe.protocol, data=str(data.train),
+                      validation=str(data.select), world=group.world)  # fmt: skip
 
-    def save(epochs: int) -> None:
-        if group.main:
-            save_checkpoint(folder, {
-                "step": done, "epochs": epochs, "best": best, "model": model.state_dict(),
-                "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "random": torch.get_rng_state(),
-            })  # fmt: skip
+        def save(epochs: int) -> None:
+            norm = nn.utils.get_total_norm(model.parameters()).item()
+            if not math.isfinite(norm):  # not worth keeping: nothing can be trained from here
+                raise diverged("norm of the weights after", norm, done, folder)
+            if group.main:
+                save_checkpoint(folder, {
+                    "step": done, "epochs": epochs, "best": best, "model": model.state_dict(),
+                    "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "random": torch.get_rng_state(),
+                })  # fmt: skip
 
-    last_save = last_step = time.monotonic()
-    with stop_signals() as stopping:
+        last_save = last_step = time.monotonic()
         for epoch in range(first_epoch, settings.epochs):
             model.train()
             for batch in loader.epoch(epoch, start=done - epoch * len(loader)):
@@ -146,12 +151,12 @@ def train(
                     autocast=lambda: autocast(group.device, precision), loss_scale=loss_scale,
                 ).item()  # fmt: skip
                 if not math.isfinite(loss):
-                    raise diverged("loss", loss, done + 1, folder)
+                    raise diverged("loss of", loss, done + 1, folder)
                 scaler.unscale_(optimizer)
                 divide_gradients(model, recipe.gradient_divisor)
                 norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_gradient).item()
                 if not (math.isfinite(norm) or scaler.is_enabled()):
-                    raise diverged("gradient norm", norm, done + 1, folder)
+                    raise diverged("gradient norm of", norm, done + 1, folder)
                 scaler.step(optimizer)  # skips the step if float16 overflowed
                 scaler.update()
                 with torch.no_grad():
@@ -178,17 +183,18 @@ def train(
                 if best is None or better(result.metrics, best["metrics"], recipe.protocol):
                     best = {"epoch": epoch + 1, "split": data.select.split, "metrics": result.metrics}
                     if group.main:
-                        model.save_pretrained(folder / BEST)
-                        result.save(folder / "evaluation" / data.select.split)
+                        with explain_write(folder / BEST):
+                            model.save_pretrained(folder / BEST)
+                            result.save(folder / "evaluation" / data.select.split)
                 if log:
                     log.write("validation", step=done, epoch=epoch + 1, split=data.select.split,
                               label=result.label(), **result.metrics)  # fmt: skip
                 on_validation(epoch + 1, result)
                 save(epoch + 1)
                 last_save = last_step = time.monotonic()
-    if log:
-        log.write("end", step=done, best=best)
-        log.close()
+        if log:
+            log.write("end", step=done, best=best)
+            log.close()
     group.barrier()
     assert best is not None  # the last epoch is always validated
     return best
@@ -233,10 +239,10 @@ def better(metrics: dict[str, dict[str, float]], than: dict[str, dict[str, float
 
 
 def diverged(what: str, value: float, step: int, folder: Path) -> DivergedError:
-    """The error of a run whose loss or gradient is not finite."""
+    """The error of a run whose loss, gradient or weights are not finite."""
     return DivergedError(
-        f"the {what} of step {step} is {value}; the last good checkpoint in {folder} is kept. Remove the folder and "
-        "train with a smaller train.lr, or with train.precision=float32"
+        f"the {what} step {step} is {value}: training has diverged, and resuming would repeat it. Train with a smaller "
+        f"train.lr, or with train.precision=float32, into another --output, or remove {folder} first"
     )
 
 

@@ -8,16 +8,19 @@ import json
 import os
 import tomllib
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
-from ..errors import CheckpointError, TrainingError
-from ..files import write_atomic
+from ..errors import CheckpointError, TrainingError, first_line
+from ..files import lock_file, write_atomic
 from .recipe import Recipe, make_recipe, to_toml
 
-RECIPE, LOG, CURVE = "recipe.toml", "log.jsonl", "curve.png"
+RECIPE, LOG, CURVE, LOCK = "recipe.toml", "log.jsonl", "curve.png", "run.lock"
 LAST, PREVIOUS = "last.pt", "previous.pt"
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -44,6 +47,21 @@ def open_run(folder: Path, recipe: Recipe) -> None:
             return
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(path, to_toml(recipe), durable=True)
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Hold the folder of a run, so that no other process trains in it. The lock ends with the process.
+
+    Raises:
+        TrainingError: another process holds it.
+    """
+    with (folder / LOCK).open("ab") as file:
+        if not lock_file(file):
+            raise TrainingError(
+                f"another process is training in {folder}. Wait until it is done, or choose another --output"
+            )
+        yield
 
 
 def finished(folder: Path) -> bool:
@@ -139,19 +157,28 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
         if last.exists():
             last.replace(previous)
 
-    try:
+    with explain_write(last):
         write_atomic(last, write, durable=True)
-    except (
-        OSError,
-        RuntimeError,
-    ) as error:  # torch's zip writer turns an OSError into a RuntimeError
+
+
+@contextmanager
+def explain_write(path: Path) -> Iterator[None]:
+    """Name the file or folder that cannot be written inside, and the checkpoint that is there.
+
+    Raises:
+        CheckpointError: it cannot be written, for example because the disk is full.
+    """
+    try:
+        yield
+    # torch's zip writer turns an OSError into a RuntimeError; safetensors has an error of its own
+    except (OSError, RuntimeError, SafetensorError) as error:
         full = any(getattr(each, "errno", None) in DISK_FULL for each in (error, error.__context__))
-        reason = "the disk is full" if full else str(error).strip().splitlines()[0]
-        kept = next((path for path in (last, previous) if path.exists()), None)
+        reason = "the disk is full" if full or "No space left" in str(error) else first_line(error)
+        checkpoints = [path.parent / name for name in (LAST, PREVIOUS)]
+        kept = next((each for each in checkpoints if each.exists()), None)
         fallback = f"{kept} is intact" if kept else "there is no earlier one"
         raise CheckpointError(
-            f"the checkpoint {last} cannot be written: {reason}; {fallback}. Free some space and run the same command "
-            "again to resume"
+            f"{path} cannot be written: {reason}; {fallback}. Free some space and run the same command again to resume"
         ) from error
 
 
