@@ -1,16 +1,19 @@
 """Files and folders: finding videos, naming a file by its content, and writing whole files or none."""
 
 import errno
+import glob
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
 
 LOCKED_BYTE = 2**20  # Windows locks bytes, and nobody else can read those: lock one behind the end of the file
 PARTIAL = ".part"  # in the name of a file that is not whole yet
+IGNORE_FILE = ".centerclipignore"
 HASHED_BYTES = 2**20  # at a time: little enough to stop soon on a slow disk
 # What a folder is searched for; a file that is named may be called anything.
 VIDEO_SUFFIXES = frozenset(
@@ -21,38 +24,65 @@ VIDEO_SUFFIXES = frozenset(
 
 
 def find_videos(
-    *roots: Path, skip: Path | None = None, on_error: Callable[[OSError], None] | None = None
+    *roots: Path,
+    skip: Path | None = None,
+    ignore: Collection[str] = (),
+    on_error: Callable[[OSError], None] | None = None,
 ) -> Iterator[Path]:
     """The video files below folders, and files that are named themselves: each once, in a fixed order.
 
-    Hidden files and folders are left out. Linked folders are followed, since films often live on another disk, but each
-    real folder is entered once.
+    Hidden files and folders are left out, and what a file ``.centerclipignore`` in a folder lists, one pattern a line,
+    for this folder and those below: ``*.gif`` is about names, ``raw/*.mov`` about paths from there. Linked folders are
+    followed, since films often live on another disk, but each real folder is entered once.
 
     Args:
         roots: folders and files.
         skip: a folder not to enter.
+        ignore: such patterns for all folders, and whole paths.
         on_error: called for a folder that cannot be listed, which is then left out.
     """
     entered = {os.path.realpath(skip)} if skip else set()
     found: set[Path] = set()
     for root in roots:
-        for path in _below(root, entered, on_error) if root.is_dir() else [root]:
+        for path in _below(root, entered, ignore, on_error) if root.is_dir() else [root]:
             if path not in found:
                 found.add(path)
                 yield path
 
 
-def _below(root: Path, entered: set[str], on_error: Callable[[OSError], None] | None) -> Iterator[Path]:
+def _below(
+    root: Path, entered: set[str], ignore: Collection[str], on_error: Callable[[OSError], None] | None
+) -> Iterator[Path]:
+    rules: dict[str, list[str]] = {}  # by folder, each as a pattern of a whole path
+
+    def is_shown(folder: str, name: str) -> bool:
+        path = Path(folder, name).as_posix()
+        return not name.startswith(".") and not any(fnmatchcase(path, rule) for rule in rules[folder])
+
     for folder, subfolders, names in os.walk(root, followlinks=True, onerror=on_error):
         real = os.path.realpath(folder)
         if real in entered:
             subfolders.clear()
             continue
         entered.add(real)
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        rules[folder] = rules.get(str(Path(folder).parent)) or _rules(str(root), ignore)
+        if IGNORE_FILE in names:
+            with suppress(OSError):
+                lines = Path(folder, IGNORE_FILE).read_text(errors="surrogateescape").splitlines()
+                rules[folder] = rules[folder] + _rules(folder, lines)
+        subfolders[:] = sorted(name for name in subfolders if is_shown(folder, name))
         for name in sorted(names):
-            if not name.startswith(".") and Path(name).suffix.lower() in VIDEO_SUFFIXES:
+            if Path(name).suffix.lower() in VIDEO_SUFFIXES and is_shown(folder, name):
                 yield Path(folder, name)
+
+
+def _rules(folder: str, patterns: Iterable[str]) -> list[str]:
+    """Patterns of names, and of paths from a folder on, as patterns of whole paths."""
+    base, named = (
+        glob.escape(Path(folder).as_posix()),
+        [line.strip().rstrip("/") for line in patterns if not line.startswith("#")],
+    )
+    return [Path(base, name).as_posix() if "/" in name else f"{base}*/{name}" for name in named if name]
 
 
 def is_below(path: str, folder: str) -> bool:

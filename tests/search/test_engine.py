@@ -166,14 +166,14 @@ def test_an_image_finds_its_clip_and_the_moment_in_a_film(index: VideoIndex, fol
     assert {hit.title for hit in apart} == {"3", "Film"}
 
 
-def test_a_clip_finds_what_is_like_it(index: VideoIndex, folder: Path) -> None:
-    hit = index.search(video=folder / "4.mp4")[0]
+def test_a_clip_finds_what_is_like_it(index: VideoIndex, tmp_path: Path) -> None:
+    hit = index.search(video=clip(tmp_path / "like it.mp4", 4, rate=6))[0]
     assert (hit.title, hit.path.name) == ("4", "4.mp4")
     assert hit.score > 0.99
 
 
-def test_parts_of_a_query_count_alike(index: VideoIndex, folder: Path) -> None:
-    both = index.search(image=folder / "2.png", video=folder / "4.mp4", top=2)
+def test_parts_of_a_query_count_alike(index: VideoIndex, folder: Path, tmp_path: Path) -> None:
+    both = index.search(image=folder / "2.png", video=clip(tmp_path / "like 4.mp4", 4, rate=6), top=2)
     assert {hit.title for hit in both} == {"2", "4"}
     text_alone = [hit.video_id for hit in index.search("a dog", top=6, collapse=False)]
     mixed = [hit.video_id for hit in index.search("a dog", image=folder / "2.png", top=6, collapse=False)]

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from centerclip import VideoIndex
+from centerclip.errors import SettingError
+from centerclip.files import content_id, find_videos
 from centerclip.model.preprocess import Preprocess
-from centerclip.files import content_id
 from centerclip.search import (
     DamagedIndex,
     IndexBusy,
@@ -26,7 +29,7 @@ from centerclip.search import (
 )
 from centerclip.search.folder import FORMAT, is_busy, writer_lock
 from centerclip.search.indexer import Indexer
-from tests.search.collection import clip, open_tiny, save_model, scenes, titles
+from tests.search.collection import clip, open_tiny, picture, save_model, scenes, titles
 
 
 @pytest.fixture
@@ -238,10 +241,66 @@ def test_remove_forgets_files_folders_and_ids(index: VideoIndex, videos: Path) -
     with pytest.raises(UnknownVideo, match="has no video"):
         index.video(first.video_id)
     assert index.remove(videos) == 1
-    assert (index.status().videos, index.status().roots) == (0, ())
+    assert (index.status().videos, index.status().roots, index.status().ignore) == (0, (), ())
     assert len(index.search("anything")) == 0
     with pytest.raises(SearchError, match="nothing to index yet"):
         index.add()
+
+
+def test_what_was_removed_stays_out_until_it_is_named(index: VideoIndex, videos: Path) -> None:
+    clip(videos / "[odd] name.mp4", 7)
+    index.add()
+    index.remove(videos / "[odd] name.mp4", videos / "deep")
+    clip(videos / "deep" / "new.mp4", 8)
+    report = index.add(videos)
+    assert (report.added, report.recognised, titles(index)) == (0, 0, ["a", "b"])
+    (first,) = [entry for entry in index.videos() if entry.title == "a"]
+    index.remove(videos=[first.video_id])
+    index.add()
+    assert titles(index) == ["b"]
+    index.add(videos / "deep", videos / "[odd] name.mp4")
+    assert titles(index) == ["[odd] name", "b", "c", "new"]
+    assert index.add().unchanged == 4
+
+
+def test_patterns_and_ignore_files_leave_videos_out(index: VideoIndex, videos: Path) -> None:
+    for name in ("x.gif.mp4", "deep/raw/x.mp4", "deep/raw/y.mov", "deep/more/proxy.mp4"):
+        clip(videos / name, len(name))
+    (videos / "deep" / ".centerclipignore").write_text("# of the camera\nraw/*.mov\n\nproxy.*\n")
+    index.add(videos, exclude=["*.gif.mp4", "deep/*.avi"])
+    assert titles(index) == ["a", "b", "x"]
+    assert index.add(videos).unchanged == 3  # also later
+    assert index.status().ignore == ("*.gif.mp4", "deep/*.avi")
+    (videos / "deep" / ".centerclipignore").write_text("raw/\n")
+    assert [path.name for path in find_videos(videos)] == ["a.mp4", "b.mkv", "x.gif.mp4", "c.avi", "proxy.mp4"]
+
+
+def test_a_clip_of_the_index_is_not_its_own_hit(index: VideoIndex, videos: Path, tmp_path: Path) -> None:
+    copy = shutil.copy(videos / "a.mp4", tmp_path / "elsewhere.mp4")
+    for query in (videos / "a.mp4", copy):
+        assert sorted(hit.title for hit in index.search(video=query, collapse=False)) == ["b", "c"]
+    assert len(index.search("a dog", video=copy, name="a.mp4", collapse=False)) == 0
+    assert len(index.search(video=clip(tmp_path / "other.mp4", 9), collapse=False)) == 3
+
+
+def test_an_image_is_a_file_a_pil_image_or_an_array(index: VideoIndex, tmp_path: Path) -> None:
+    array = picture(1)
+    Image.fromarray(array).save(tmp_path / "1.png")
+    answers = [index.search(image=image)[0] for image in (tmp_path / "1.png", Image.fromarray(array), array)]
+    assert {(hit.title, hit.score) for hit in answers} == {("b", answers[0].score)}
+    with pytest.raises(SearchError, match=r"not an image: .* uint8 \[H, W, 3\]"):
+        index.search(image=array.astype(np.float64))
+
+
+def test_sentences_and_dates_that_cannot_be_are_refused(index: VideoIndex) -> None:
+    for text in ("\udcff dog", " "):
+        with pytest.raises(SearchError, match="the sentence"):
+            index.search(text)
+        with pytest.raises(SearchError, match="the sentence"):
+            index.encode_texts(["a dog", text])
+    for date in ("0001", "soon", "2024-13"):
+        with pytest.raises(SearchError, match="is not a date"):
+            index.search("a dog", after=date)
 
 
 def test_long_videos_have_many_windows_and_moments_are_seconds_long(tmp_path: Path) -> None:
@@ -267,6 +326,17 @@ def test_an_index_refuses_another_model_or_setting(
     with pytest.raises(OtherSettings, match=r"was made with .*, not with"):
         VideoIndex(tmp_path / "index", model=other).search("a dog")
     assert VideoIndex(tmp_path / "index", model=model).add(videos).unchanged == 3  # the same weights from a folder
+
+
+def test_another_model_is_told_before_what_it_cannot_do(index: VideoIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*asked: object) -> None:
+        raise SettingError("clustering can come after block 1 to 5, not 6")
+
+    with pytest.raises(OtherSettings, match=r"was made with .*, not with no such model\. Leave the setting out"):
+        VideoIndex(index.folder, model="no such model").add()
+    monkeypatch.setattr("centerclip.search.index.open_model", refuse)
+    with pytest.raises(OtherSettings, match=r"was made with .*, not with demo\. Leave the setting out"):
+        VideoIndex(index.folder, model="demo").add()
 
 
 def test_reindex_makes_it_again_with_another_setting(index: VideoIndex, videos: Path, tmp_path: Path) -> None:
@@ -343,4 +413,11 @@ def test_an_index_that_is_not_there_is_named(tmp_path: Path) -> None:
         VideoIndex(tmp_path / "none").search("a dog")
     with pytest.raises(SearchError, match="no file or folder"):
         VideoIndex(tmp_path / "none", model=open_tiny()).add(tmp_path / "nowhere")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_folder_without_videos_says_so_before_a_model_is_opened(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SearchError, match=rf"no videos in {tmp_path / 'empty'}"):
+        VideoIndex(tmp_path / "none", model="no such model").add(tmp_path / "empty")
     assert not (tmp_path / "none").exists()

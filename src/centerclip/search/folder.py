@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ..errors import DamagedIndex, DiskFull, IndexBusy, IndexNotFound
 from ..files import lock_file, remove_partial, write_atomic
@@ -48,6 +49,7 @@ class IndexSettings:
         width: of the vectors.
         files: size and time of the files that sentences are encoded from without torch; empty where torch is needed.
         roots: folders and files that were indexed.
+        ignore: files, folders and patterns below them that are left out.
     """
 
     model: str
@@ -59,6 +61,7 @@ class IndexSettings:
     width: int
     files: dict[str, list[int]] = field(default_factory=dict)
     roots: list[str] = field(default_factory=list)
+    ignore: list[str] = field(default_factory=list)
     format: int = FORMAT
 
     def describe(self) -> str:
@@ -67,7 +70,8 @@ class IndexSettings:
 
     def same_vectors(self, other: "IndexSettings") -> bool:
         """Whether vectors made with the two can be in one index."""
-        return replace(self, model="", files={}, roots=[]) == replace(other, model="", files={}, roots=[])
+        same: dict[str, Any] = {"model": "", "files": {}, "roots": [], "ignore": []}
+        return replace(self, **same) == replace(other, **same)
 
 
 def default_clustering(*, blocks: int, frames: int) -> str:

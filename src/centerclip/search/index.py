@@ -1,5 +1,6 @@
 """VideoIndex, the object people hold: a folder of vectors that is filled from videos and searched with sentences."""
 
+import glob
 import os
 import shutil
 import threading
@@ -11,8 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import DamagedIndex, IndexNotFound, OtherSettings, SearchError, UnknownVideo
-from ..files import is_below
+from ..errors import (
+    DamagedIndex,
+    IndexNotFound,
+    ModelError,
+    OtherSettings,
+    SearchError,
+    SettingError,
+    UnknownVideo,
+)
+from ..files import find_videos, is_below
 from .folder import (
     DEFAULT_EVERY,
     DEFAULT_MODEL,
@@ -30,11 +39,12 @@ from .lance import FILES, VIDEOS, remove_snapshots
 from .query import Encoder, Query, open_model, settings_of, text_encoder_files
 from .ranking import CALIBRATION, JUDGED_HITS, MIN_CONFIDENCE, Ranked, rank
 from .results import Catalogue, Filters, Hit, IndexReport, Results, Status, VideoEntry, When, seconds_of
-from .state import IndexState
+from .state import IndexState, check_sentence
 from .store import File, Floats, Segments, View
 
 if TYPE_CHECKING:
     from ..model import CenterCLIP
+    from .query import AnyImage
 
 AnyPath = str | os.PathLike[str]
 
@@ -55,6 +65,7 @@ class VideoIndex:
             model's blocks), unless the model's folder says otherwise.
         frames: frames of a window; 12 for a new index, unless the model's folder says otherwise.
         every: seconds from frame to frame; 1 for a new index. Less finds shorter moments and takes longer to index.
+        device: ``"cpu"``, ``"cuda"`` or ``"mps"``; a CUDA GPU by default, if there is one.
         create: False raises :class:`~centerclip.search.IndexNotFound` when there is no index yet.
     """
 
@@ -66,12 +77,14 @@ class VideoIndex:
         clustering: str | None = None,
         frames: int | None = None,
         every: float | None = None,
+        device: str | None = None,
         create: bool = True,
     ) -> None:
         if every is not None and not every > 0:
             raise SearchError(f"every must be more than 0 seconds, not {every:g}")
         self.folder = Path(folder).expanduser() if folder is not None else default_folder()
         self._model, self._clustering, self._frames, self._every = model, clustering, frames, every
+        self._device = device
         self._lock = threading.RLock()
         self._state: IndexState | None = None
         self._stamp: tuple[int, int] | None = None  # of the settings in _state
@@ -85,6 +98,7 @@ class VideoIndex:
         *paths: AnyPath,
         reindex: bool = False,
         retry: bool = False,
+        exclude: Collection[str] = (),
         decoders: int | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> IndexReport:
@@ -96,6 +110,7 @@ class VideoIndex:
             paths: folders and files; those of earlier runs by default.
             reindex: forget all vectors first, and encode everything with the model and settings of this object.
             retry: try again files that could not be read and have not changed.
+            exclude: patterns of names, or of paths below the folders, to leave out in this run and all later ones.
             decoders: files to read at the same time.
             on_progress: called every few seconds, after each commit.
         """
@@ -104,9 +119,11 @@ class VideoIndex:
         for path in roots:
             if not path.exists():
                 raise SearchError(f"there is no file or folder {str(path)!r}")
+        if roots and not (self.folder / SETTINGS).exists() and not any(find_videos(*roots, ignore=exclude)):
+            raise SearchError(f"there are no videos in {', '.join(map(str, roots))}")
         self.folder.mkdir(parents=True, exist_ok=True)
         with explain_full_disk(self.folder), writer_lock(self.folder):
-            state = self._open_for_writing(reindex, roots)
+            state = self._open_for_writing(reindex, roots, exclude)
             roots = roots or [Path(root) for root in state.settings.roots]
             report = update(state, roots, retry=retry, decoders=decoders, on_progress=on_progress)
             if state.encoder.lacks_text_encoder():
@@ -115,7 +132,11 @@ class VideoIndex:
         return report
 
     def remove(self, *paths: AnyPath, videos: Collection[str] = ()) -> int:
-        """Drop files, folders and videos (by id) from the index; returns how many files. The files themselves stay."""
+        """Drop files, folders and videos (by id) from the index, and leave them out of later runs until they are named.
+
+        Returns:
+            how many files were dropped. The files themselves stay.
+        """
         self._open()
         folders = [str(_absolute(path)) for path in paths]
 
@@ -128,8 +149,14 @@ class VideoIndex:
             removed = {file.path for file in files if is_named(file.path) or (file.video and file.video in videos)}
             drop(state.store, removed)
             roots = [root for root in state.settings.roots if not is_named(root)]
-            if roots != state.settings.roots:
-                self._save(state, replace(state.settings, roots=roots))
+            # A folder stands for all files in it, also for those to come.
+            gone = [folder for folder in folders if any(is_below(path, folder) for path in removed)]
+            gone += sorted(path for path in removed if not is_named(path))
+            rules = [glob.escape(path) for path in gone if any(is_below(path, root) for root in roots)]
+            covered = [glob.escape(folder) for folder in folders]
+            earlier = [rule for rule in state.settings.ignore if not any(is_below(rule, each) for each in covered)]
+            ignore = [*earlier, *rules]
+            self._save(state, replace(state.settings, roots=roots, ignore=ignore))
             state.store.tidy(state.calibration.vectors)
         return len(removed)
 
@@ -139,7 +166,7 @@ class VideoIndex:
         self,
         text: str | None = None,
         *,
-        image: AnyPath | None = None,
+        image: "AnyImage | None" = None,
         video: AnyPath | None = None,
         top: int = 10,
         moments: bool = False,
@@ -156,8 +183,8 @@ class VideoIndex:
 
         Args:
             text: what the video shows.
-            image: an image file that looks similar.
-            video: a clip that looks similar.
+            image: an image that looks similar: a file, a PIL image or an array, uint8 ``[H, W, 3]``.
+            video: a clip that looks similar. If it is in the index, it is not among the hits.
             top: most hits to return.
             moments: rank moments: a video can come several times.
             folder: only files below it.
@@ -214,11 +241,14 @@ class VideoIndex:
             raise SearchError(
                 f"the query's vector is {list(query.vector.shape)}, the index's [{state.settings.width}]: another model"
             )
+        among = catalogue.among(filters)
+        if query.video_id in catalogue.files:
+            among = [video for video in (catalogue.files if among is None else among) if video != query.video_id]
         ranked = rank(
             catalogue.view,
             query.vector,
             max(top, JUDGED_HITS),
-            among=catalogue.among(filters),
+            among=among,
             by_moment=moments,
             collapse=collapse,
             min_score=min_score,
@@ -246,7 +276,7 @@ class VideoIndex:
         video_id: str,
         text: str | None = None,
         *,
-        image: AnyPath | None = None,
+        image: "AnyImage | None" = None,
         video: AnyPath | None = None,
         query: Query | None = None,
     ) -> list[tuple[float, float, float]]:
@@ -259,13 +289,17 @@ class VideoIndex:
             scores = segments.vectors @ query.vector
         return list(zip(segments.starts.tolist(), segments.ends.tolist(), scores.tolist(), strict=True))
 
-    def encode(self, text: str | None = None, *, image: AnyPath | None = None, video: AnyPath | None = None) -> Query:
+    def encode(
+        self, text: str | None = None, *, image: "AnyImage | None" = None, video: AnyPath | None = None
+    ) -> Query:
         """Encode what :meth:`search` takes, to search with it several times."""
-        return self._open().encode(text, _path(image), _path(video))
+        return self._open().encode(text, image, None if video is None else Path(video).expanduser())
 
     def encode_texts(self, sentences: list[str]) -> Floats:
         """The vectors ``[B, D]`` of sentences: many at once take less time each."""
         encoder = self._open().encoder
+        for sentence in sentences:
+            check_sentence(sentence)
         return encoder.text(sentences[0])[None] if len(sentences) == 1 else encoder.texts(sentences)
 
     # ---- listing ----------------------------------------------------------------------------------------------
@@ -307,6 +341,7 @@ class VideoIndex:
             failed={path: file.failure for path, file in view.files.items() if file.failure},
             busy=is_busy(self.folder),
             recall=view.recall(),
+            ignore=tuple(settings.ignore),
         )
 
     # ---- inside -----------------------------------------------------------------------------------------------
@@ -334,8 +369,13 @@ class VideoIndex:
             if asked is not None and asked != made_with:
                 raise self._other_settings(settings, f"{name} {asked}")
         if self._model is None or str(self._model) == settings.model:
-            return Encoder(settings)
-        model, asked_settings = _open_with_settings(self._model, settings.clustering, settings.frames, settings.every)
+            return Encoder(settings, device=self._device)
+        try:
+            model, asked_settings = self._open_with_settings(
+                self._model, settings.clustering, settings.frames, settings.every
+            )
+        except (SettingError, ModelError) as error:  # it does not even take the index's settings
+            raise self._other_settings(settings, str(self._model)) from error
         if not asked_settings.same_vectors(settings):
             raise self._other_settings(settings, asked_settings.describe())
         return Encoder(settings, model)
@@ -346,8 +386,8 @@ class VideoIndex:
             "name another folder with --index, or make the index again with --reindex"
         )
 
-    def _open_for_writing(self, reindex: bool, roots: list[Path]) -> IndexState:
-        """Open the index, or make it; the roots are remembered."""
+    def _open_for_writing(self, reindex: bool, roots: list[Path], exclude: Collection[str]) -> IndexState:
+        """Open the index, or make it; the roots and what to leave out are remembered."""
         make = reindex or not (self.folder / SETTINGS).is_file()
         try:
             earlier = read_settings(self.folder, any_format=make)
@@ -359,7 +399,10 @@ class VideoIndex:
         if not all_roots:
             raise SearchError("nothing to index yet: name a folder with videos")
         state = self._make(earlier) if make else self._open()
-        return self._save(state, replace(state.settings, roots=all_roots))
+        named = {glob.escape(str(root)) for root in roots}  # what was removed is back when it is named
+        ignore = [rule for rule in (earlier.ignore if earlier else ()) if rule not in named]
+        ignore = list(dict.fromkeys([*ignore, *exclude]))
+        return self._save(state, replace(state.settings, roots=all_roots, ignore=ignore))
 
     def _make(self, earlier: IndexSettings | None) -> IndexState:
         """Make an empty index, with the earlier settings where none are given."""
@@ -369,12 +412,21 @@ class VideoIndex:
             clustering, frames = clustering or earlier.clustering, frames or earlier.frames
         every = self._every or (earlier.every if earlier else DEFAULT_EVERY)
         # The model first: when it cannot be opened, the index stays as it is.
-        model, settings = _open_with_settings(name, clustering, frames, every)
+        model, settings = self._open_with_settings(name, clustering, frames, every)
         for table in (VIDEOS, FILES):
             shutil.rmtree(self.folder / f"{table}.lance", ignore_errors=True)
         (self.folder / CALIBRATION).unlink(missing_ok=True)
         remove_snapshots(self.folder)
         return IndexState.open(self.folder, settings, Encoder(settings, model))
+
+    def _open_with_settings(
+        self, model: "str | Path | CenterCLIP", clustering: str | None, frames: int | None, every: float
+    ) -> "tuple[CenterCLIP, IndexSettings]":
+        """A model, opened unless it is, and the settings of an index made with it."""
+        if isinstance(model, str | Path):
+            opened = open_model(model, clustering, frames, self._device)
+            return opened, settings_of(opened, model, every)
+        return model, settings_of(model, None, every)
 
     def _save(self, state: IndexState, settings: IndexSettings) -> IndexState:
         """Write settings that changed, and use them from now on."""
@@ -383,16 +435,6 @@ class VideoIndex:
                 write_settings(self.folder, settings)
             self._state, self._stamp = state.with_settings(settings), _stamp(self.folder / SETTINGS)
             return self._state
-
-
-def _open_with_settings(
-    model: "str | Path | CenterCLIP", clustering: str | None, frames: int | None, every: float
-) -> "tuple[CenterCLIP, IndexSettings]":
-    """A model, opened unless it is, and the settings of an index made with it."""
-    if isinstance(model, str | Path):
-        opened = open_model(model, clustering, frames)
-        return opened, settings_of(opened, model, every)
-    return model, settings_of(model, None, every)
 
 
 def _hit(catalogue: Catalogue, entry: Ranked, filters: Filters) -> Hit:
@@ -444,7 +486,3 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 def _absolute(path: AnyPath) -> Path:
     return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - links stay as they are named
-
-
-def _path(path: AnyPath | None) -> Path | None:
-    return None if path is None else Path(path).expanduser()

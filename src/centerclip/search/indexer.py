@@ -81,7 +81,8 @@ def update(
     def note(error: OSError) -> None:
         unreadable[str(error.filename)] = error.strerror or str(error)
 
-    for path in find_videos(*(root for root in roots if root.exists()), skip=index.folder, on_error=note):
+    present, ignore = [root for root in roots if root.exists()], index.settings.ignore
+    for path in find_videos(*present, skip=index.folder, ignore=ignore, on_error=note):
         seen.add(str(path))
         try:
             status = path.stat()
@@ -94,6 +95,7 @@ def update(
             todo.append(file)
         elif known.failure:
             report.failed[file.path] = known.failure
+            report.failed_before.append(file.path)
         else:
             report.unchanged += 1
     report.failed |= {folder: f"unreadable: {reason}" for folder, reason in unreadable.items()}

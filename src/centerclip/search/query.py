@@ -6,6 +6,7 @@ compared when the index is made, and the model's files are remembered with their
 
 import threading
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,12 @@ from .folder import DEFAULT_FRAMES, IndexSettings, default_clustering
 from .store import Floats
 
 if TYPE_CHECKING:
+    from PIL.Image import Image as PilImage
     from torch import Tensor
 
     from ..model import CenterCLIP
+
+    AnyImage = str | PathLike[str] | PilImage | np.ndarray  # a file, or uint8 [H, W, 3]
 
 
 UNNAMED = "a model that was never saved"
@@ -40,10 +44,12 @@ class Query:
     Attributes:
         vector: ``[D]`` of norm 1.
         has_text: whether there is a sentence in it. Hits of images and clips alone are judged by other standards.
+        video_id: of the clip in it, where that is a video of the index: it is not among the hits.
     """
 
     vector: Floats
     has_text: bool
+    video_id: str = ""
 
 
 class Encoder:
@@ -52,11 +58,14 @@ class Encoder:
     Args:
         settings: of the index.
         model: an open model; by default the one that the index was made with is opened at the first query.
+        device: where that one is put: ``"cpu"``, ``"cuda"`` or ``"mps"``; a CUDA GPU by default, if there is one.
     """
 
-    def __init__(self, settings: IndexSettings, model: "CenterCLIP | None" = None) -> None:
+    def __init__(
+        self, settings: IndexSettings, model: "CenterCLIP | None" = None, *, device: str | None = None
+    ) -> None:
         self.settings = settings
-        self._model = model
+        self._model, self._device = model, device
         self._lock, self._text_lock = threading.Lock(), threading.Lock()
         self._text_encoder: TextEncoder | None = None if model is not None else _open_text_encoder(settings)
 
@@ -78,21 +87,25 @@ class Encoder:
         """Whether the model is open and no text encoder has been compared with it."""
         return self._model is not None and _open_text_encoder(self.settings) is None
 
-    def image(self, path: str | Path) -> Floats:
-        """An image file: a video of one frame."""
+    def image(self, source: "AnyImage") -> Floats:
+        """An image: a video of one frame."""
         import torch
         from PIL import Image, ImageOps, UnidentifiedImageError
 
         try:
-            with Image.open(Path(path).expanduser()) as image:
-                upright = ImageOps.exif_transpose(image).convert("RGB")
-                upright.thumbnail((1024, 1024))  # the model sees less
-                rgb = torch.from_numpy(np.array(upright))[None]
-        except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError) as error:
+            if isinstance(source, np.ndarray):
+                image = Image.fromarray(source)
+            else:
+                image = source if isinstance(source, Image.Image) else Image.open(Path(source).expanduser())
+            upright = ImageOps.exif_transpose(image).convert("RGB")
+            upright.thumbnail((1024, 1024))  # the model sees less
+        except (OSError, UnidentifiedImageError, ValueError, TypeError, Image.DecompressionBombError) as error:
+            if isinstance(source, np.ndarray | Image.Image):
+                raise SearchError(f"not an image: {error}. Give a PIL image, or uint8 [H, W, 3]") from error
             raise SearchError(
-                f"cannot open the image {str(path)!r} ({error}). Give a .jpg, .png or .webp file"
+                f"cannot open the image {str(source)!r} ({error}). Give a .jpg, .png or .webp file"
             ) from error
-        return self._mean(rgb)
+        return self._mean(torch.from_numpy(np.array(upright))[None])
 
     def video(self, path: str | Path) -> Floats:
         """A clip, as one vector."""
@@ -114,7 +127,7 @@ class Encoder:
         """The open model."""
         with self._lock:
             if self._model is None:
-                model = open_model(self.settings.model, self.settings.clustering, self.settings.frames)
+                model = open_model(self.settings.model, self.settings.clustering, self.settings.frames, self._device)
                 if model.fingerprint() != self.settings.fingerprint:
                     raise OtherSettings(
                         f"the model {self.settings.model} has changed since the index was made. Restore the old one, "
@@ -124,7 +137,7 @@ class Encoder:
             return self._model
 
 
-def open_model(name: str | Path, clustering: str | None, frames: int | None) -> "CenterCLIP":
+def open_model(name: str | Path, clustering: str | None, frames: int | None, device: str | None = None) -> "CenterCLIP":
     """Open a model by name, folder or file. What is not given comes from its folder, else from the defaults."""
     from ..bundled import resolve_model
     from ..model import CenterCLIP
@@ -135,8 +148,10 @@ def open_model(name: str | Path, clustering: str | None, frames: int | None) -> 
             f"the index was made with {UNNAMED}; pass that model again: VideoIndex(folder, model=model)"
         )
     if (Path(resolve_model(name)).expanduser() / SETTINGS_FILE).is_file():
-        return CenterCLIP.from_pretrained(name, clustering=clustering, frames=frames)
-    model = CenterCLIP.from_pretrained(name, clustering=clustering or "none", frames=frames or DEFAULT_FRAMES)
+        return CenterCLIP.from_pretrained(name, clustering=clustering, frames=frames, device=device)
+    model = CenterCLIP.from_pretrained(
+        name, clustering=clustering or "none", frames=frames or DEFAULT_FRAMES, device=device
+    )
     if clustering is None:
         model.set_clustering(default_clustering(blocks=len(model.attachment.blocks), frames=model.frames))
     return model

@@ -84,6 +84,7 @@ class IndexReport:
         unchanged: files with the same size and time as before.
         removed: files that are gone and were dropped.
         failed: path and reason of files that could not be read, now or in an earlier run and unchanged since.
+        failed_before: those of them that an earlier run reported.
         not_dropped: folders that are empty now though the index has files of theirs: a disk may be missing.
         video_seconds: length of the videos that were encoded.
         segments: vectors that were added.
@@ -95,6 +96,7 @@ class IndexReport:
     unchanged: int = 0
     removed: int = 0
     failed: dict[str, str] = field(default_factory=dict)
+    failed_before: list[str] = field(default_factory=list)
     not_dropped: list[str] = field(default_factory=list)
     video_seconds: float = 0.0
     segments: int = 0
@@ -140,6 +142,7 @@ class Status:
     failed: dict[str, str]
     busy: bool  # a process is writing to it now
     recall: float  # share of the best segments that a search finds: 1 unless a large index is searched approximately
+    ignore: tuple[str, ...] = ()  # what is left out below the roots
 
 
 @dataclass(frozen=True)
@@ -213,12 +216,10 @@ def seconds_of(when: When, *, option: str) -> float | None:
         text = when.strip()
         padded = text + "-01-01" if len(text) == 4 else text + "-01" if len(text) == 7 else text
         try:
-            when = datetime.fromisoformat(padded)
-        except ValueError as error:
+            return datetime.fromisoformat(padded).timestamp()
+        except (ValueError, OverflowError, OSError) as error:  # 0001 is a date, but no computer's clock has shown it
             raise SearchError(f"{option}: {when!r} is not a date; write it as 2024, 2024-05 or 2024-05-31") from error
-    if not isinstance(when, datetime):
-        when = datetime.combine(when, time())
-    return when.timestamp()
+    return (when if isinstance(when, datetime) else datetime.combine(when, time())).timestamp()
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -3,10 +3,12 @@
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import SearchError
+from ..files import content_id
 from ..video.sampling import Windows
 from .folder import IndexSettings
 from .lance import LanceStore
@@ -14,6 +16,9 @@ from .query import Encoder, Query
 from .ranking import Calibration, score_deviation
 from .results import Catalogue
 from .store import Floats, Store
+
+if TYPE_CHECKING:
+    from .query import AnyImage
 
 
 @dataclass
@@ -51,12 +56,11 @@ class IndexState:
                 self._catalogue = Catalogue(view)
             return self._catalogue
 
-    def encode(self, text: str | None, image: Path | None, video: Path | None) -> Query:
+    def encode(self, text: str | None, image: "AnyImage | None", video: Path | None) -> Query:
         """Encode a query; of several parts each counts the same."""
         parts: list[Floats] = []
         if text is not None:
-            if not text.strip():
-                raise SearchError("the sentence is empty; describe what the video shows")
+            check_sentence(text)
             parts.append(self.encoder.text(text))
         if image is not None:
             parts.append(self.encoder.image(image))
@@ -65,9 +69,26 @@ class IndexState:
         if not parts:
             raise SearchError("nothing to search for: give a sentence, an image or a video")
         if len(parts) == 1:
-            return Query(parts[0], has_text=text is not None)
+            return Query(parts[0], text is not None, self._video_id(video))
         # Images lie nearer to images than sentences do: divided by the deviation of its scores, each counts alike.
         view = self.store.view()
         query = np.sum([part / score_deviation(view, part) for part in parts], axis=0)
         vector = np.asarray(query / max(float(np.linalg.norm(query)), 1e-12), dtype=np.float32)
-        return Query(vector, has_text=text is not None)
+        return Query(vector, text is not None, self._video_id(video))
+
+    def _video_id(self, path: Path | None) -> str:
+        """Which video of the index a clip is; empty when it is none of them."""
+        files = self.store.view().files.values()
+        if path is None or path.stat().st_size not in {file.size for file in files if file.video}:
+            return ""
+        return content_id(path)
+
+
+def check_sentence(text: str) -> None:
+    """Raise :class:`SearchError` for a sentence that cannot be encoded."""
+    if not text.strip():
+        raise SearchError("the sentence is empty; describe what the video shows")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise SearchError(f"the sentence {text!r} is not valid UTF-8; check the terminal's encoding") from error
