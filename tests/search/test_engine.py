@@ -169,7 +169,7 @@ def test_an_image_finds_its_clip_and_the_moment_in_a_film(index: VideoIndex, fol
 def test_a_clip_finds_what_is_like_it(index: VideoIndex, tmp_path: Path) -> None:
     hit = index.search(video=clip(tmp_path / "like it.mp4", 4, rate=6))[0]
     assert (hit.title, hit.path.name) == ("4", "4.mp4")
-    assert hit.score > 0.99
+    assert hit.score > 0.95
 
 
 def test_parts_of_a_query_count_alike(index: VideoIndex, folder: Path, tmp_path: Path) -> None:
