@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from centerclip.data import AnnotationError, Benchmark, Clip, DataError, MissingVideosError, load
+from centerclip.data import AnnotationError, Benchmark, Clip, DataError, MissingVideosError, load, read_captions
 from centerclip.data.benchmark import VideoFiles
 from centerclip.data.formats import Protocol, without_extension
+from centerclip.errors import AbsentError
 from tests.data import made_up
 
 
@@ -44,6 +45,20 @@ def test_allowed_to_miss_the_gallery_is_what_is_there(tmp_path: Path) -> None:
     assert len(benchmark) == 2
     assert benchmark.missing == ("v_1",)
     assert "2 videos, 2 captions, 1 missing" in str(benchmark)
+
+
+def test_videos_whose_captions_are_blank_are_counted_and_named(tmp_path: Path) -> None:
+    rows = ["a,a hill,test", "b,  ,test", "c,a tree,test", "c,,test", "d,,test", "e,,train"]
+    (tmp_path / "captions.csv").write_text("\n".join(["video,caption,split", *rows]))
+    touch(tmp_path, "a.mp4", "c.mp4")
+    benchmark = load("folder", tmp_path, "test")
+    assert [clip.id for clip in benchmark.videos] == ["a", "c"]
+    assert benchmark.captions == ("a hill", "a tree")
+    assert (benchmark.missing, benchmark.uncaptioned) == ((), ("b", "d"))
+    assert "2 videos, 2 captions, 2 left out without a caption (b, d)" in str(benchmark)
+    assert list(read_captions("folder", tmp_path, "test")) == ["a", "c"]
+    with pytest.raises(AbsentError, match="no videos in the split train: the captions of e are blank"):
+        load("folder", tmp_path, "train")
 
 
 def test_nothing_found_is_an_error_even_when_videos_may_be_missing(tmp_path: Path) -> None:

@@ -51,6 +51,14 @@ def test_splits_without_annotations_are_told_unless_they_were_asked_for(tmp_path
         verify("msvd", tmp_path, quick=True)
 
 
+def test_videos_without_a_caption_are_named(tmp_path: Path) -> None:
+    rows = [("video", "caption", "split"), ("a", "a hill", "test"), ("b", " ", "test"), ("c", "a tree", "train")]
+    made_up.text(tmp_path / "captions.csv", made_up.table(rows))
+    result = verify("folder", tmp_path, quick=True)
+    assert [(check.split, check.videos) for check in result.splits] == [("train", 1), ("test", 1)]
+    assert result.uncaptioned == ["b"]
+
+
 def test_malformed_annotations_are_never_taken_for_absent_ones(msrvtt: Path) -> None:
     made_up.text(msrvtt / "annotations/MSRVTT_train.9k.csv", "wrong\nvideo0\n")
     with pytest.raises(AnnotationError, match="no column video_id"):

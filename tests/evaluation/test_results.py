@@ -72,12 +72,16 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
 
 
 def test_a_saved_result_comes_back_and_its_queries_can_be_read(tmp_path: Path) -> None:
-    result = made(1.0, missing=("x",), unreadable={"y": "broken"}, model="my-model", protocol="published")
+    result = made(
+        1.0, missing=("x",), uncaptioned=("z",), unreadable={"y": "broken"}, model="my-model", protocol="published"
+    )
     file = result.save(tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["evaluation.json", "queries.csv"]
     again = Evaluation.load(tmp_path / "out")
     assert again.label() == Evaluation.load(file).label() == result.label()
-    assert again.label().startswith("made-up test, 40 of 42 videos (1 missing, 1 unreadable), 120 captions, rule mean")
+    assert again.label().startswith(
+        "made-up test, 40 of 43 videos (1 missing, 1 without a caption, 1 unreadable), 120 captions, rule mean"
+    )
     assert again.to_json() == result.to_json()
     assert again.caption_texts == result.caption_texts
     assert again.caption_ids == result.caption_ids

@@ -184,6 +184,8 @@ def _print_verification(result: "Verification") -> None:
         typer.echo(f"Not checked: {split}: {reason}")
     if result.missing:
         typer.echo(f"Missing, {len(result.missing):,} videos:\n{_listing(result.missing)}")
+    if result.uncaptioned:
+        typer.echo(f"Left out, {len(result.uncaptioned):,} without a caption:\n{_listing(result.uncaptioned)}")
     if result.unreadable:
         named = [f"{video}: {reason}" for video, reason in result.unreadable.items()]
         typer.echo(f"Unreadable, {len(named):,} of {result.opened:,} videos opened:\n{_listing(named)}")

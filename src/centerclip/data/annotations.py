@@ -109,11 +109,15 @@ def read_bytes(path: Path) -> bytes:
 
 
 def captions_by_video(pairs: Iterable[tuple[str, str]]) -> Captions:
-    """Captions of (video, caption) pairs by video, in order; white space is collapsed, blank captions are dropped."""
+    """Captions of (video, caption) pairs by video, in order; white space is collapsed, blank captions are dropped.
+
+    A video whose captions are all blank has an empty list.
+    """
     captions: Captions = {}
     for video, caption in pairs:
+        sentences = captions.setdefault(video, [])
         if plain := " ".join(caption.split()):
-            captions.setdefault(video, []).append(plain)
+            sentences.append(plain)
     return captions
 
 
@@ -121,7 +125,7 @@ def select_videos(captions: Mapping[str, list[str]], videos: Iterable[str], *, s
     """The captions of these videos, in the order of ``videos``; a video without any is an error."""
     selected: Captions = {}
     for video in videos:
-        if video not in captions:
+        if not captions.get(video):
             raise AnnotationError(f"{source} has no caption for video {video}, which is in the list of the split.")
         selected[video] = captions[video]
     return selected

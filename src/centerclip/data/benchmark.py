@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from ..errors import AbsentError, AnnotationError, DataError, MissingVideosError
+from ..errors import AbsentError, AnnotationError, DataError, MissingVideosError, first_few
 from ..files import find_videos
 from .annotations import AnnotationFiles, Captions
 from .formats import FOLDER, FORMATS, Format, Protocol, read_table, without_extension
@@ -32,14 +32,15 @@ class Clip:
 class Benchmark:
     """The videos of one split, in the order of the annotation files.
 
-    ``missing`` are annotated videos without a file; they are not in ``videos``, so ``len(benchmark)`` is the real
-    gallery size.
+    ``missing`` are annotated videos without a file, ``uncaptioned`` those whose captions are all blank; neither are in
+    ``videos``, so ``len(benchmark)`` is the real gallery size.
     """
 
     name: str
     split: str
     videos: tuple[Clip, ...]
     missing: tuple[str, ...] = ()
+    uncaptioned: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.videos)
@@ -61,9 +62,11 @@ class Benchmark:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
 
     def __str__(self) -> str:
-        missing = f", {len(self.missing):,} missing" if self.missing else ""
+        absent = f", {len(self.missing):,} missing" if self.missing else ""
+        if self.uncaptioned:
+            absent += f", {len(self.uncaptioned):,} left out without a caption ({first_few(self.uncaptioned)})"
         return (
-            f"{self.name} {self.split}: {len(self.videos):,} videos, {len(self.captions):,} captions{missing} "
+            f"{self.name} {self.split}: {len(self.videos):,} videos, {len(self.captions):,} captions{absent} "
             f"[{self.fingerprint}]"
         )
 
@@ -91,7 +94,7 @@ def load(
         protocol: ``published`` reads MSVD's pickle before its JSON, and the first 31 s of a video of DiDeMo, as the
             authors do. Which videos are in a split does not depend on it.
     """
-    captions = read_captions(name, root, split, annotations=annotations, protocol=protocol)
+    captions, uncaptioned = split_captions(name, root, split, annotations=annotations, protocol=protocol)
     end = format_of(name).end(protocol)
     files = files or VideoFiles.under(Path(root).expanduser())
     videos, missing = [], []
@@ -106,13 +109,20 @@ def load(
                 raise AnnotationError(f"videos {other} and {video} both match the file {path}; rename one of them.")
     if missing and not (allow_missing and videos):
         raise MissingVideosError(missing, annotated=len(captions), where=str(root))
-    return Benchmark(format_of(name).name, split, tuple(videos), tuple(missing))
+    return Benchmark(format_of(name).name, split, tuple(videos), tuple(missing), uncaptioned)
 
 
 def read_captions(
     name: str, root: str | Path, split: str, *, annotations: str | Path | None = None, protocol: Protocol = "clean"
 ) -> Captions:
     """The captions of a split, ``{video id: sentences}``, without looking for videos. The split is never empty."""
+    return split_captions(name, root, split, annotations=annotations, protocol=protocol)[0]
+
+
+def split_captions(
+    name: str, root: str | Path, split: str, *, annotations: str | Path | None = None, protocol: Protocol = "clean"
+) -> tuple[Captions, tuple[str, ...]]:
+    """The captions of a split as :func:`read_captions` gives them, and the videos whose captions are all blank."""
     chosen = format_of(name)
     root = Path(root).expanduser()
     source = Path(annotations).expanduser() if annotations else None
@@ -128,9 +138,12 @@ def read_captions(
         if repeated := captions.keys() & part_captions.keys():
             raise AnnotationError(f"video {min(repeated)} of {chosen.name} is in more than one split of {split}.")
         captions |= part_captions
+    uncaptioned = tuple(video for video, sentences in captions.items() if not sentences)
+    captions = {video: sentences for video, sentences in captions.items() if sentences}
     if not captions:
-        raise AbsentError(f"{chosen.name} has no videos in the split {split}.")
-    return captions
+        blank = f": the captions of {first_few(uncaptioned)} are blank" if uncaptioned else ""
+        raise AbsentError(f"{chosen.name} has no videos in the split {split}{blank}.")
+    return captions, uncaptioned
 
 
 def format_of(name: str) -> Format:

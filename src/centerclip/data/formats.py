@@ -207,7 +207,7 @@ def _read_didemo(files: AnnotationFiles, split: str) -> Captions:
         captions = captions_by_video((_didemo_id(path), description) for path, description in pairs)
     except (KeyError, TypeError, AttributeError) as error:
         raise AnnotationError(f"{source} is not in the format of DiDeMo: {error!r}.") from error
-    return {video: [" ".join(descriptions)] for video, descriptions in captions.items()}
+    return {video: [" ".join(descriptions)] if descriptions else [] for video, descriptions in captions.items()}
 
 
 def _didemo_id(path: str) -> str:

@@ -10,7 +10,7 @@ from ..parallel import run_each, usable_cores
 from ..video import VideoError, probe
 from ..video.encode import one_thread
 from .annotations import Captions
-from .benchmark import SPLITS, Benchmark, Clip, VideoFiles, format_of, read_captions, split_names
+from .benchmark import SPLITS, Benchmark, Clip, VideoFiles, format_of, split_captions, split_names
 from .formats import Published
 
 PROBE_TIMEOUT = 120.0  # seconds for one video; reading its packets takes far less
@@ -18,7 +18,10 @@ PROBE_TIMEOUT = 120.0  # seconds for one video; reading its packets takes far le
 
 @dataclass(frozen=True)
 class SplitCheck:
-    """The state of one split. ``videos`` and ``captions`` count annotations, ``found`` counts files."""
+    """The state of one split. ``videos`` and ``captions`` count annotations, ``found`` counts files.
+
+    Videos whose captions are all blank, ``uncaptioned``, count nowhere else.
+    """
 
     split: str
     videos: int
@@ -27,6 +30,7 @@ class SplitCheck:
     found: int
     missing: tuple[str, ...]
     fingerprint: str
+    uncaptioned: tuple[str, ...] = ()
 
     @property
     def differences(self) -> list[str]:
@@ -68,6 +72,11 @@ class Verification:
         return list(dict.fromkeys(video for check in self.splits for video in check.missing))
 
     @property
+    def uncaptioned(self) -> list[str]:
+        """All videos whose captions are blank."""
+        return list(dict.fromkeys(video for check in self.splits for video in check.uncaptioned))
+
+    @property
     def differences(self) -> list[str]:
         """All figures that are not the published ones."""
         return [difference for check in self.splits for difference in check.differences]
@@ -100,10 +109,11 @@ def verify(
     benchmark = format_of(name)
     files = VideoFiles.under(Path(root).expanduser())
     captions: dict[str, Captions] = {}
+    uncaptioned: dict[str, tuple[str, ...]] = {}
     absent: dict[str, str] = {}
     for single in split_names(split) if split else SPLITS:
         try:
-            captions[single] = read_captions(name, root, single, annotations=annotations)
+            captions[single], uncaptioned[single] = split_captions(name, root, single, annotations=annotations)
         except AbsentError as error:
             if split:
                 raise
@@ -114,8 +124,10 @@ def verify(
     checks: list[SplitCheck] = []
     paths: dict[str, Path] = {}
     for each in (*captions, *joined):
-        split_captions = {video: texts for part in each.split("+") for video, texts in captions[part].items()}
-        check, split_paths = _check(benchmark.name, each, split_captions, benchmark.published.get(each), files)
+        parts = each.split("+")
+        texts = {video: sentences for part in parts for video, sentences in captions[part].items()}
+        blank = tuple(video for part in parts for video in uncaptioned[part])
+        check, split_paths = _check(benchmark.name, each, texts, blank, benchmark.published.get(each), files)
         checks.append(check)
         paths |= split_paths
     result = Verification(benchmark.name, benchmark.note, checks, absent, opened=0 if quick else len(paths))
@@ -125,7 +137,12 @@ def verify(
 
 
 def _check(
-    name: str, split: str, captions: Captions, published: Published | None, files: VideoFiles
+    name: str,
+    split: str,
+    captions: Captions,
+    uncaptioned: tuple[str, ...],
+    published: Published | None,
+    files: VideoFiles,
 ) -> tuple[SplitCheck, dict[str, Path]]:
     paths = {video: path for video in captions if (path := files.find(video))}
     clips = tuple(Clip(video, path, tuple(captions[video])) for video, path in paths.items())
@@ -136,6 +153,7 @@ def _check(
         published=published.for_count(len(captions)) if published else None,
         found=len(paths),
         missing=tuple(video for video in captions if video not in paths),
+        uncaptioned=uncaptioned,
         fingerprint=Benchmark(name, split, clips).fingerprint,
     )
     return check, paths

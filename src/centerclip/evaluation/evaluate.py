@@ -110,6 +110,7 @@ def evaluate_vectors(
         gallery=len(benchmark),
         captions=len(benchmark.captions),
         missing=benchmark.missing,
+        uncaptioned=benchmark.uncaptioned,
         unreadable=encoded.unreadable,
         rule=rule,
         protocol=model.protocol,

@@ -24,7 +24,7 @@ QUERIES = "queries.csv"
 TOP_CANDIDATES = 5  # of every query, in queries.csv
 SAVED = (
     "model", "benchmark", "split", "gallery", "captions", "rule", "protocol", "dual_softmax", "fingerprint",
-    "clustering", "frames", "max_tokens", "seconds", "missing", "unreadable", "metrics",
+    "clustering", "frames", "max_tokens", "seconds", "missing", "uncaptioned", "unreadable", "metrics",
 )  # fmt: skip
 QUERY_COLUMNS = ("direction", "id", "video", "text", "rank")
 TEXT_MODE = {"encoding": "utf-8", "errors": "surrogatepass", "newline": ""}  # ids may be file names in any encoding
@@ -52,6 +52,7 @@ class Evaluation:
     video_of_caption: np.ndarray  # [captions]
     ranks: Ranks  # .t2v [captions], .v2t [videos], and the best candidates of each
     missing: tuple[str, ...] = ()  # annotated videos without a file
+    uncaptioned: tuple[str, ...] = ()  # videos whose captions are all blank
     unreadable: dict[str, str] = field(default_factory=dict)  # why, by video id
     model: str = ""
     protocol: str = "clean"  # of the model: "published", the authors' procedure, or "clean"
@@ -59,8 +60,9 @@ class Evaluation:
     def label(self) -> str:
         """What the numbers are measured on, in one line."""
         absent = [f"{len(self.missing):,} missing"] if self.missing else []
+        absent += [f"{len(self.uncaptioned):,} without a caption"] if self.uncaptioned else []
         absent += [f"{len(self.unreadable):,} unreadable"] if self.unreadable else []
-        total = self.gallery + len(self.missing) + len(self.unreadable)
+        total = self.gallery + len(self.missing) + len(self.uncaptioned) + len(self.unreadable)
         gallery = f"{self.gallery:,} videos"
         if absent:
             gallery = f"{self.gallery:,} of {total:,} videos ({', '.join(absent)})"
@@ -124,12 +126,14 @@ class Evaluation:
             content = json.loads(file.read_text(encoding="utf-8"))
             content.setdefault("max_tokens", content.get("words"))  # what version 0.1 called it
             content.setdefault("protocol", "clean")  # the only one of versions that did not save it
+            content.setdefault("uncaptioned", [])  # not counted by earlier versions
             saved = {name: content[name] for name in SAVED}
         except FileNotFoundError as error:
             raise EvaluationError(f"{file} does not exist; `centerclip evaluate --output DIR` writes one.") from error
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise EvaluationError(f"{file} is not a saved evaluation: {error!r}.") from error
-        result = cls(**saved | {"missing": tuple(saved["missing"])}, **_read_queries(file.with_name(QUERIES)))
+        saved |= {name: tuple(saved[name]) for name in ("missing", "uncaptioned")}
+        result = cls(**saved, **_read_queries(file.with_name(QUERIES)))
         if not _nearly_equal(summaries(result.ranks), result.metrics):
             raise EvaluationError(f"{file} and {QUERIES} beside it are from different evaluations; run it again.")
         return result
