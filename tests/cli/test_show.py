@@ -1,6 +1,7 @@
 """``centerclip show``: which patches are kept, as pictures and as JSON."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from centerclip.cluster import Stage
 from centerclip.errors import CenterClipError
 from centerclip.model import KeptTokens
 from centerclip.plots.patches import KeptPatches, final_clusters, kept_patches
-from centerclip.plots.tokens import centre_sheet
+from centerclip.plots.tokens import centre_sheet, token_map
 from centerclip.video import read_frames
 from tests.model.tiny import center_clip
 from tests.video.clips import make_clip
@@ -63,6 +64,17 @@ def test_exactly_the_kept_patches_are_bright(clip: Path) -> None:
         places = patches.places[frame // 3]
         kept = {(row, column) for at, row, column in places.tolist() if at == frame}
         assert bright(patches, drawn, frame) == kept
+
+
+@pytest.mark.parametrize("absent", ["matplotlib", "sklearn"])
+def test_without_the_research_extra_a_map_says_what_to_install(
+    clip: Path, absent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == absent]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, absent, None)  # what `import` finds where a package is not installed
+    with pytest.raises(CenterClipError, match=r"pip install 'centerclip\[research\]'"):
+        token_map(kept_patches(center_clip("B2-4,6"), clip), 0)
 
 
 def test_tokens_are_those_that_clustering_chose_from(clip: Path) -> None:
@@ -117,6 +129,13 @@ def test_other_settings_can_be_drawn(clip: Path, model: Path, tmp_path: Path, cl
     result = run(clip, "--model", model, "--clustering", clustering, "--frames", frames, "-o", picture)
     assert result.exit_code == 0, result.output
     assert f"{clustering} keeps 5 of the " in result.stdout
+
+
+def test_a_model_without_clustering_takes_that_of_a_new_index(clip: Path, tmp_path: Path) -> None:
+    center_clip("none").save_pretrained(tmp_path / "plain")
+    result = run(clip, "--model", tmp_path / "plain", "-o", tmp_path / "centres.png", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "kmedoids[proportional]:B2-4,1/3 keeps 16 of the 48 patches of each of 4 segments" in result.stdout
 
 
 @pytest.mark.parametrize(

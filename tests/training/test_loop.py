@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,6 +106,14 @@ def test_a_finished_run_is_not_trained_again(undisturbed, small_world, recipe_fi
     assert weights(folder) == before
 
 
+def test_a_curve_that_could_not_be_drawn_is_not_named(undisturbed, small_world, recipe_file, tmp_path):
+    folder, done = undisturbed
+    assert f"the learning curve in {folder / 'curve.png'}" in done.stdout
+    copy = shutil.copytree(folder, tmp_path / "run", ignore=shutil.ignore_patterns("curve.png"))
+    again = run(recipe_file, small_world, copy)
+    assert f"The model of the best epoch is in {copy / 'best'}.\n" in again.stdout
+
+
 def numbers(folder):
     return [{key: value for key, value in line.items() if key != "pairs_per_second"} for line in read_log(folder)]
 
@@ -130,7 +139,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_weights(undisturbed, small_w
 def test_sigterm_saves_and_says_how_to_resume(undisturbed, small_world, recipe_file, tmp_path):
     folder = tmp_path / "stopped"
     in_step_4 = Signal(signal.SIGTERM, "centerclip.training.loop.compute_gradients", 4)
-    stopped = run(recipe_file, small_world, folder, sent=in_step_4, expect=1)
+    stopped = run(recipe_file, small_world, folder, sent=in_step_4, expect=130)
     assert "stopped after step 4 of 12; run the same command again to resume" in stopped.stderr
     assert load_checkpoint(folder)["step"] == 4
     run(recipe_file, small_world, folder)
@@ -141,7 +150,7 @@ def test_a_run_resumes_with_a_smaller_micro_batch(undisturbed, small_world, reci
     """As after running out of memory: it takes less, and the gradient is the same but for rounding."""
     folder = tmp_path / "smaller"
     in_step_6 = Signal(signal.SIGTERM, "centerclip.training.loop.compute_gradients", 6)
-    run(recipe_file, small_world, folder, sent=in_step_6, expect=1)
+    run(recipe_file, small_world, folder, sent=in_step_6, expect=130)
     assert "micro_batch = 0\n" in (folder / "recipe.toml").read_text()
     run(recipe_file, small_world, folder, "--set", "train.micro_batch=2")
     assert "micro_batch = 2\n" in (folder / "recipe.toml").read_text()

@@ -121,11 +121,11 @@ def _dimmed(square: np.ndarray, kept: np.ndarray) -> np.ndarray:
 
 def token_map(patches: KeptPatches, segment: int) -> Image.Image:
     """The tokens of one segment of the first stage by t-SNE, coloured by cluster, its centres with their patches."""
+    figure = new_figure(width=9, height=9, layout=None)  # says so where there is no matplotlib
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 
     part, ids = patches.segment(segment), patches.first.ids[segment].tolist()
     spread = _tsne(part.tokens, SCREEN_SEED)
-    figure = new_figure(width=9, height=9, layout=None)
     axes = figure.subplots()
     axes.set_facecolor((0.25, 0.25, 0.25))
     clusters = np.full(len(spread), len(PALETTE) - 1) if part.clusters is None else part.clusters.numpy()
