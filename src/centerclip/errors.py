@@ -9,6 +9,10 @@ class CenterClipError(Exception):
     """Something a person can act on: the message says what is wrong and what to do. The command line prints it."""
 
 
+class Interrupted(CenterClipError):
+    """Stopped (Ctrl-C, SIGTERM) before the end. What is done is kept; the message says how to resume."""
+
+
 class ClusterError(CenterClipError, ValueError):
     """The tokens cannot be clustered as asked: wrong shape, K too large, NaN inside."""
 
@@ -103,10 +107,6 @@ class CheckpointError(TrainingError):
 
 class DivergedError(TrainingError):
     """The loss or the gradient is not finite."""
-
-
-class Interrupted(TrainingError):
-    """The run was stopped (SIGTERM, Ctrl-C) after writing a checkpoint."""
 
 
 class EvaluationError(CenterClipError):

@@ -1,11 +1,13 @@
 """The progress bar of every command, and how paths and times are printed."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from centerclip.cli.common import clock, printable, progress
+from centerclip.cli.common import clock, count, length, printable, progress, this_command
+from centerclip.search import Progress
 
 
 @pytest.fixture(params=[False, True], ids=["pipe", "terminal"])
@@ -28,7 +30,37 @@ def test_the_bar_is_for_terminals_and_on_stderr(terminal: bool, capsys: pytest.C
     assert not out
     assert bool(err) == terminal
     if terminal:
-        assert all(text in err for text in ("indexing", "3/10", "7.0 h of video an hour", "sentences", "2/4"))
+        assert all(text in err for text in ("indexing", "3 of 10", "7.0 h of video an hour", "sentences", "2 of 4"))
+
+
+def test_indexing_shows_videos_and_the_time_left(terminal: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("indexing") as bar:
+        bar.indexing(Progress(finished=22, total=67, video_seconds=60, seconds=180, total_seconds=180))
+        bar._bars.refresh()
+    text = capsys.readouterr().err
+    assert all(part in text for part in ("22 of 67 videos", "about 6 min left")) == terminal
+
+
+def test_lengths_and_counts_in_words() -> None:
+    assert [length(seconds) for seconds in (0.2, 1, 6.4, 61, 725, 9000)] == [
+        "0 seconds",
+        "1 second",
+        "6 seconds",
+        "1 min",
+        "12 min",
+        "2.5 hours",
+    ]
+    assert [count(number, "video") for number in (0, 1, 1200)] == ["0 videos", "1 video", "1,200 videos"]
+
+
+def test_commands_to_copy_start_with_what_the_shell_finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [".venv/bin/centerclip", "demo"])
+    assert this_command() == ".venv/bin/centerclip"
+    monkeypatch.setattr(sys, "argv", ["/somewhere/centerclip/__main__.py", "demo"])
+    assert this_command() == f"{sys.executable} -m centerclip"
+    (tmp_path / "centerclip").touch(mode=0o755)
+    assert this_command() == "centerclip"
 
 
 def test_a_quiet_bar_prints_nothing(terminal: bool, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,19 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from centerclip import VideoIndex
-from centerclip.cli import app
+from centerclip.cli import app, main
+from centerclip.cli.index import _when_free
 from centerclip.errors import CenterClipError
-from centerclip.search import DamagedIndex, Hit, IndexNotFound, Moment, OtherSettings, Results
+from centerclip.search import (
+    DamagedIndex,
+    Hit,
+    IndexBusy,
+    IndexNotFound,
+    Moment,
+    OtherSettings,
+    Progress,
+    Results,
+)
 from centerclip.search.folder import FORMAT
 from tests.search.collection import clip, save_model, scenes
 
@@ -40,7 +51,7 @@ def index(tmp_path_factory: pytest.TempPathFactory, videos: Path, model: Path) -
     result = run("index", videos, "--index", folder, "--model", model)
     assert result.exit_code == 0, result.output
     assert "4 added, 1 unreadable" in result.stdout
-    assert "bad.mp4': not-a-video: this is not a video" in result.stderr
+    assert "bad.mp4: not-a-video: this is not a video" in result.stderr
     return folder
 
 
@@ -52,7 +63,10 @@ def test_indexing_again_says_what_was_there(index: Path, videos: Path) -> None:
     answer = json.loads(run("index", "--index", index, "--json").stdout)
     assert (answer["added"], answer["unchanged"], answer["removed"]) == (0, 4, 0)
     assert list(answer["failed"]) == [str(videos / "bad.mp4")]
-    assert "nothing new, 4 unchanged, 1 unreadable" in run("index", videos, "--index", index).stdout
+    assert answer["failed_before"] == [str(videos / "bad.mp4")]
+    again = run("index", videos, "--index", index)
+    assert "nothing new, 4 unchanged, 1 unreadable" in again.stdout
+    assert again.stderr == "  1 as before; see centerclip status\n"
 
 
 def test_hits_in_words_json_and_csv_agree(index: Path, videos: Path) -> None:
@@ -80,7 +94,7 @@ def test_all_lists_near_duplicates_and_says_nothing_else(index: Path, monkeypatc
     assert [line.split()[-1] for line in collapsed.splitlines()[1:]] == ["/a.mp4", "/b.mp4"]
     assert [line.split()[:2] for line in everything.splitlines()[1:]] == [["1", "0.200"], ["2", "0.100"]]
     assert collapsed.splitlines()[0] == everything.splitlines()[0]
-    assert collapsed.startswith("Nothing convincing found.")
+    assert collapsed.startswith("Not sure about these. Nearest first:\n")
 
 
 def test_top_moments_and_filters(index: Path) -> None:
@@ -91,9 +105,29 @@ def test_top_moments_and_filters(index: Path) -> None:
     assert len(titles("--top", 2)) == 2
     assert titles("--name", "film") == ["[red]film"]
     assert sorted(titles("--max-duration", 5)) == ["0", "1", "2"]
+    assert titles("--min-duration", "0:20") == ["[red]film"]
+    assert titles("--min-duration", "1:00:00") == []
     assert titles("--before", "1999") == []
     assert titles("--min-score", 2) == []
     assert set(titles("--moments", "--name", "film")) == {"[red]film"}
+
+
+def test_nothing_found_says_why(index: Path, videos: Path, model: Path, tmp_path: Path) -> None:
+    for filters in (["--name", "zzz"], ["--folder", "/nowhere"], ["--after", "2100"], ["--min-score", "0.99"]):
+        result = run("search", "a dog", "--index", index, *filters)
+        assert (result.exit_code, result.stdout) == (0, "Nothing found: no video passes the filters.\n")
+    film = clip(tmp_path / "a.mp4", 1)
+    run("index", film, "--index", tmp_path / "index", "--model", model)
+    alone = run("search", "--video", film, "--index", tmp_path / "index")
+    assert alone.stdout == "Nothing found: no other video is in the index.\n"
+    run("remove", film, "--index", tmp_path / "index")
+    empty = run("search", "a dog", "--index", tmp_path / "index").stdout
+    assert empty == f"The index {tmp_path / 'index'} is empty. Add videos with: centerclip index FOLDER\n"
+
+
+def test_words_without_quotes_are_one_sentence(index: Path) -> None:
+    joined, quoted = (run("search", *words, "--index", index, "--json") for words in (["a", "dog"], ["a dog"]))
+    assert json.loads(joined.stdout) == json.loads(quoted.stdout)
 
 
 def test_clips_and_playlists_are_written(index: Path, tmp_path: Path) -> None:
@@ -140,7 +174,7 @@ def test_doctor_finds_what_is_missing(videos: Path, model: Path, tmp_path: Path)
 def test_remove_and_reindex(videos: Path, model: Path, tmp_path: Path) -> None:
     index = tmp_path / "index"
     run("index", videos, "--index", index, "--model", model)
-    assert "1 files dropped" in run("remove", videos / "0.mp4", "--index", index).stdout
+    assert "1 file dropped" in run("remove", videos / "0.mp4", "--index", index).stdout
     nothing = run("remove", videos / "0.mp4", "--index", index)
     assert nothing.exit_code == 1
     assert "not in the index" in nothing.stderr
@@ -155,7 +189,9 @@ def test_remove_and_reindex(videos: Path, model: Path, tmp_path: Path) -> None:
     assert "--reindex" in str(old.exception)
     assert run("index", "--reindex", "--yes", "--every", 0.5, "--index", index).exit_code == 0
     answer = json.loads(run("status", "--index", index, "--json").stdout)
-    assert (answer["videos"], answer["every"]) == (4, 0.5)
+    assert (answer["videos"], answer["every"]) == (3, 0.5)
+    assert f"left out  {videos / '0.mp4'}" in run("status", "--index", index).stdout
+    assert "1 added" in run("index", videos / "0.mp4", "--index", index).stdout  # named again
 
 
 @pytest.mark.parametrize(
@@ -166,6 +202,8 @@ def test_remove_and_reindex(videos: Path, model: Path, tmp_path: Path) -> None:
         ["search", "a", "--json", "--csv"],
         ["search", "a", "--after", "soon"],
         ["search", "a", "--top", "0"],
+        ["search", "a", "--min-duration", "long"],
+        ["search", "a", "--min-duration", "-1"],
         ["index", "x", "--clustering", "nonsense"],
         ["index", "x", "--every", "0"],
         ["doctor", "a.mp4", "--index", "x"],
@@ -185,6 +223,87 @@ def test_what_cannot_be_done_is_a_sentence(tmp_path: Path, index: Path, videos: 
         result = run(*arguments)
         assert result.exit_code == 1
         assert isinstance(result.exception, kind)
+
+
+def end(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str]:
+    """The exit code of the program and what it says on stderr."""
+    monkeypatch.setattr(sys, "argv", ["centerclip", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code, capsys.readouterr().err.splitlines()[-1]
+
+
+def test_system_errors_are_sentences_that_name_the_path(
+    index: Path, videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(path: Path, *options: object, **more: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    file, missing = tmp_path / "file", tmp_path / "none" / "x.m3u"
+    file.write_text("")
+    searched = ("search", "a dog", "--index", index)
+    assert end(monkeypatch, capsys, *searched, "--playlist", missing) == (
+        1,
+        f"centerclip: {missing}: there is no folder {missing.parent}; make it first, or name another",
+    )
+    assert end(monkeypatch, capsys, *searched, "--save", file) == (
+        1,
+        f"centerclip: {file}: is a file, not a folder; name another",
+    )
+    code, below = end(monkeypatch, capsys, "index", videos, "--index", file / "index")
+    assert (code, below) == (1, f"centerclip: {file / 'index'}: is below a file, not a folder; name another")
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert end(monkeypatch, capsys, "index", videos, "--index", tmp_path / "index") == (
+        1,
+        f"centerclip: {tmp_path / 'index'}: permission denied; check who may read and write it",
+    )
+
+
+def test_an_interrupt_says_what_is_kept(
+    videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(self: VideoIndex, *paths: Path, on_progress: Callable[[Progress], None], **options: object) -> None:
+        on_progress(Progress(3, 8, 60, 60, 200))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(VideoIndex, "add", interrupt)
+    assert end(monkeypatch, capsys, "index", videos, "--index", tmp_path) == (
+        130,
+        "centerclip: stopped: 3 of 8 videos are indexed and kept. Run the same command again to continue",
+    )
+    monkeypatch.setattr(VideoIndex, "__init__", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert end(monkeypatch, capsys, "status") == (130, "centerclip: interrupted")
+
+
+def test_a_query_that_is_not_text_is_refused(
+    index: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, message = end(monkeypatch, capsys, "search", os.fsdecode(b"\xff dog"), "--index", index)
+    assert (code, message) == (
+        1,
+        "centerclip: the sentence '\\udcff dog' is not valid UTF-8; check the terminal's encoding",
+    )
+
+
+def test_help_is_grouped_and_every_command_has_an_example() -> None:
+    everything = run("--help").stdout
+    assert everything.index("Your videos") < everything.index("index") < everything.index("Research")
+    commands = [command.callback.__name__ for command in app.registered_commands if command.callback]
+    for command in [*commands, *(group.name for group in app.registered_groups)]:
+        assert f"Example: centerclip {command}" in run(command, "--help").stdout
+
+
+def test_watch_waits_while_another_process_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [IndexBusy("another process is writing"), IndexBusy("another process is writing"), None]
+    monkeypatch.setattr("centerclip.cli.index.RETRY_SECONDS", 0)
+
+    def run_once() -> None:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+
+    _when_free(run_once)
+    assert answers == []
 
 
 def test_watch_indexes_what_comes(model: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Hits as files."""
 
+import shutil
 from pathlib import Path
 
 import av
@@ -100,8 +101,18 @@ def test_what_is_no_video_any_more_is_named(tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_clips_of_one_name_and_moment_do_not_replace_each_other(film: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copy(film, tmp_path / film.name))
+    saved = [
+        save_clip(hit(path, start, 6.0), tmp_path / "out") for path, start in ((film, 4.0), (other, 4.0), (film, 4.1))
+    ]
+    stem = "My film_ 1 0.03-0.06"
+    assert [path.name for path in saved] == [f"{stem}.mp4", f"{stem} (2).mp4", f"{stem} (3).mp4"]
+    assert sorted(saved) == sorted((tmp_path / "out").iterdir())
+
+
 def test_a_playlist_names_files_and_times() -> None:
-    lines = playlist([hit(Path("/v/a.mp4"), 61.5, 65.25), hit(Path("/v/b\n.mp4"), 0, 3)]).splitlines()
+    lines = playlist([hit(Path("/v/a.mp4"), 61.5, 65.25), hit(Path("/v/b\n#x\r.mp4"), 0, 3)]).splitlines()
     assert lines[:5] == [
         "#EXTM3U",
         "#EXTINF:4,a 1.01",
@@ -109,4 +120,5 @@ def test_a_playlist_names_files_and_times() -> None:
         "#EXTVLCOPT:stop-time=65.25",
         "/v/a.mp4",
     ]
-    assert lines[5] == "#EXTINF:3,b_ 0.00"
+    assert lines[5] == "#EXTINF:3,b_#x_ 0.00"
+    assert lines[8:] == ["file:///v/b%0A%23x%0D.mp4"]  # one line, and not a comment

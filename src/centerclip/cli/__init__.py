@@ -1,12 +1,17 @@
 """The command line: one small file per command group. Heavy modules are imported inside commands only."""
 
+import errno
+import os
 import sys
+from pathlib import Path
+from typing import NoReturn
 
 import typer
 
 from .. import __version__
-from ..errors import CenterClipError
+from ..errors import CenterClipError, Interrupted
 from . import bench, data, demo, doctor, evaluate, features, index, report, search, serve, show, train
+from .common import printable
 
 app = typer.Typer(
     name="centerclip",
@@ -16,24 +21,30 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# The order is that of `centerclip --help`: what most people use first.
-for command in (
-    index.index,
-    search.search,
-    index.status,
-    index.remove,
-    serve.serve,
-    show.show,
-    demo.demo,
-    doctor.doctor,
-    train.train,
-    evaluate.evaluate,
-    features.features,
+INTERRUPTED = 130  # the exit code after Ctrl-C, as in a shell
+YOURS, RESEARCH = "Your videos", "Research"
+# The order is that of `centerclip --help`: what most people use first. Each with an example.
+for panel, command, example in (
+    (YOURS, index.index, "index ~/Videos --exclude 'proxy*'"),
+    (YOURS, search.search, "search a dog on the beach --after 2024 --save found"),
+    (YOURS, serve.serve, "serve --allow-folders ~/Videos"),
+    (YOURS, index.status, "status"),
+    (YOURS, index.remove, "remove ~/Videos/private"),
+    (YOURS, demo.demo, "demo"),
+    (YOURS, doctor.doctor, "doctor ~/Videos"),
+    (RESEARCH, show.show, "show dog.mp4 --model openai/clip-vit-base-patch32 -o centres.png"),
+    (RESEARCH, train.train, "train msrvtt/b32-B6-4-49 --root DATA"),
+    (RESEARCH, evaluate.evaluate, "evaluate runs/msrvtt-b32-B6-4-49 msrvtt --root DATA"),
+    (RESEARCH, features.features, "features MODEL msrvtt --root DATA -o features"),
 ):
-    app.command()(command)
-app.add_typer(data.app, name="data")
-app.add_typer(bench.app, name="bench")
-app.add_typer(report.app, name="report")
+    app.command(rich_help_panel=panel, epilog=f"Example: centerclip {example}")(command)
+for group, example in (
+    (data.app, "data verify msrvtt --root DATA"),
+    (bench.app, "bench encoder --quick"),
+    (report.app, "report run lsmdc --root DATA"),
+):
+    name = example.split()[0]
+    app.add_typer(group, name=name, rich_help_panel=RESEARCH, epilog=f"Example: centerclip {example}")
 
 
 def _print_version(wanted: bool) -> None:
@@ -56,8 +67,35 @@ def main() -> None:
     try:
         app()
     except CenterClipError as error:
-        typer.echo(f"centerclip: {error}", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("centerclip: interrupted", err=True)
-        sys.exit(130)
+        _end(str(error), INTERRUPTED if isinstance(error, Interrupted) else 1)
+    except OSError as error:
+        if error.errno is None:  # a library's own, not the system's
+            raise
+        _end(_explain(error), 1)
+    except SystemExit as end:  # so typer ends, and at Ctrl-C it says nothing
+        if end.code != INTERRUPTED:
+            raise
+        _end("interrupted", INTERRUPTED)
+
+
+def _end(message: str, code: int) -> NoReturn:
+    typer.echo(f"centerclip: {message}", err=True)
+    sys.exit(code)
+
+
+def _explain(error: OSError) -> str:
+    """What the system refused, as a sentence."""
+    reasons = {
+        errno.EACCES: "permission denied; check who may read and write it",
+        errno.EROFS: "cannot be written, the disk is read-only; name another folder",
+        errno.ENOSPC: "the disk is full; free some space, then run this again",
+        errno.EEXIST: "is a file, not a folder; name another",
+        errno.ENOTDIR: "is below a file, not a folder; name another",
+    }
+    reason = reasons.get(error.errno or 0) or error.strerror or str(error)
+    if error.filename is None:
+        return reason
+    path = Path(os.fsdecode(error.filename))
+    if error.errno == errno.ENOENT and not path.parent.exists():
+        return f"{printable(path)}: there is no folder {printable(path.parent)}; make it first, or name another"
+    return f"{printable(path)}: {reason}"

@@ -1,5 +1,7 @@
 """What several commands share: options, opening a model, the progress bar, and how times and paths are printed."""
 
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from ..model import CenterCLIP
+    from ..search import Progress as IndexingProgress
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -49,18 +52,22 @@ BatchSize = Annotated[int | None, typer.Option(min=1, help="Videos per batch.", 
 Workers = Annotated[
     int | None, typer.Option(min=0, help="Files decoded at the same time.", show_default="enough for the model")
 ]
+Device = Annotated[
+    Literal["cpu", "cuda", "mps"] | None,
+    typer.Option(help="Where the model runs.", show_default="a GPU if there is one"),
+]
 AllowMissing = Annotated[bool, typer.Option("--allow-missing", help="Leave out videos that have no file.")]
 AllowUnreadable = Annotated[bool, typer.Option("--allow-unreadable", help="Leave out videos that cannot be decoded.")]
 
 
 class ProgressBar:
-    """Bars on stderr, one for each kind of work: finished of total, a note or the rate, and the time left."""
+    """Bars on stderr, one for each kind of work: finished of total, a note or the rate, and the time left, about."""
 
     def __init__(self, bars: "Progress", title: str) -> None:
         self._bars, self._title = bars, title
         self._tasks: dict[str, TaskID] = {}
         if title:
-            self._tasks[title] = bars.add_task(title, total=None, note="")
+            self._add(title)
 
     def __call__(self, finished: int, total: int, note: str = "") -> None:
         """Move the bar that :func:`progress` named; the note takes the place of the rate."""
@@ -68,11 +75,25 @@ class ProgressBar:
 
     def kind(self, title: str, finished: int, total: int, note: str = "") -> None:
         """Move the bar of one kind of work, such as ``"videos"``; the first call adds it."""
+        self._move(title, finished, total, f"{finished:,} of {total:,}", note)
+
+    def indexing(self, at: "IndexingProgress") -> None:
+        """Move the bar with the seconds of video that are encoded: one film moves it too."""
+        done = f"{at.finished:,} of {count(at.total, 'video')}"
+        self._move(self._title, at.share, 1.0, done, " ", at.seconds_left)
+
+    def _add(self, title: str) -> None:
+        self._tasks[title] = self._bars.add_task(title, total=None, count="", note="", left="")
+
+    def _move(
+        self, title: str, done: float, total: float, count: str, note: str, seconds_left: float | None = None
+    ) -> None:
         if title not in self._tasks:
-            self._tasks[title] = self._bars.add_task(title, total=total, note="")
-        task = self._tasks[title]
-        speed = next((each.speed for each in self._bars.tasks if each.id == task), None)
-        self._bars.update(task, completed=finished, total=total, note=note or _rate(speed))
+            self._add(title)
+        task = next(each for each in self._bars.tasks if each.id == self._tasks[title])
+        self._bars.update(task.id, completed=done, total=total, count=count, note=note or _rate(task.speed))
+        left = task.time_remaining if seconds_left is None else seconds_left
+        self._bars.update(task.id, left="" if left is None or done >= total else f"about {length(left)} left")
 
 
 @contextmanager
@@ -84,15 +105,15 @@ def progress(title: str = "", *, quiet: bool = False) -> Iterator[ProgressBar]:
         quiet: show nothing: for ``--json``, and for all but the first process of a group.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn
 
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[count]}"),
         TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
     )
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bars:
         yield ProgressBar(bars, title)
@@ -102,6 +123,27 @@ def _rate(speed: float | None) -> str:
     if not speed:
         return ""
     return f"{speed:.1f} a second" if speed >= 1 else f"{60 * speed:.1f} a minute"
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """``1 video``, ``1,200 videos``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def length(seconds: float) -> str:
+    """How long something takes or is, in words: ``6 seconds``, ``12 min``, ``2.5 hours``."""
+    whole = round(seconds)
+    if whole < 60:
+        return count(whole, "second")
+    return f"{round(seconds / 60)} min" if whole < 3570 else f"{seconds / 3600:.1f} hours"
+
+
+def this_command() -> str:
+    """How this program is called, in a command to be copied: its name alone if the shell finds that."""
+    if shutil.which("centerclip"):
+        return "centerclip"
+    called = sys.argv[0]
+    return called if Path(called).stem == "centerclip" else f"{sys.executable} -m centerclip"
 
 
 def printable(text: str | Path) -> str:

@@ -1,12 +1,13 @@
 """``centerclip demo``: index the bundled clips and search them, without data, network or GPU."""
 
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .common import clock, progress
+from .common import clock, progress, this_command
 
 if TYPE_CHECKING:
     from ..search import Hit
@@ -40,7 +41,7 @@ def demo(
     index = VideoIndex(folder / "index", model=DEMO)
     began = time.perf_counter()
     with progress("indexing") as bar:
-        report = index.add(clips, on_progress=lambda at: bar(at.finished, at.total))
+        report = index.add(clips, on_progress=bar.indexing)
     count = len(index.videos())
     console.print(
         f"[bold]{count} clips[/] of MiniVTT, a generated world of drawn things; {report.added} of them indexed now "
@@ -51,17 +52,18 @@ def demo(
         began = time.perf_counter()
         hits = index.search(query, top=TOP)
         rows.append((query, list(hits), hits.convincing))
-        note = "" if hits.convincing else "   (nothing convincing found; the nearest are)"
+        note = "" if hits.convincing else "   (not sure about these)"
         console.print(f"[bold]{query}[/]{note}  [dim]{1000 * (time.perf_counter() - began):.0f} ms[/]")
         for hit in hits:
             console.print(f"   {hit.score:.2f}  {hit.title}  {clock(hit.start)}-{clock(hit.end)}")
     image = folder / "hits.png"
     hits_sheet(rows).save(image)
     console.print(f"\nA frame of each hit is in [bold]{image}[/].")
+    run, made = this_command(), shlex.quote(str(folder / "index"))
     console.print(
         "\nThis small model knows drawn things in drawn places; it has never seen a photo. Next:\n"
-        f'  centerclip search "a cat at night" --index {folder / "index"}   your own sentence, on these clips\n'
-        f"  centerclip serve --index {folder / 'index'}   the same on a web page\n"
-        "  centerclip index ~/Videos   your own videos, with a real CLIP (downloaded once)\n"
-        '  centerclip search "a child blows out candles"'
+        f'  {run} search "a cat at night" --index {made}   your own sentence, on these clips\n'
+        f"  {run} serve --index {made}   the same on a web page\n"
+        f"  {run} index ~/Videos   your own videos, with a real CLIP (downloaded once)\n"
+        f'  {run} search "a child blows out candles"'
     )

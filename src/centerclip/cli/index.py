@@ -1,18 +1,23 @@
 """``centerclip index``, ``status`` and ``remove``: make folders of videos searchable, and keep them so."""
 
 import json
+import shlex
+import time
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .common import AsJson, IndexFolder, progress
+from .common import AsJson, Device, IndexFolder, count, length, printable, progress
 
 if TYPE_CHECKING:
-    from ..search import IndexReport, Progress, VideoIndex
+    from ..search import IndexReport, VideoIndex
 
 
+RETRY_SECONDS = 1.0  # how long --watch waits for another process that writes to the index
 MAX_FAILURES_SHOWN = 20  # on the screen; --json has all of them
 
 
@@ -25,12 +30,16 @@ def index(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Hub name, folder or checkpoint.", show_default="the index's, or openai/clip-vit-base-patch32"
+            help="Hub name, folder or checkpoint; openai/clip-vit-base-patch32 for a new index.",
+            show_default="the index's",
         ),
     ] = None,
     clustering: Annotated[
         str | None,
-        typer.Option(help="The paper's notation.", show_default="the index's, or kmedoids[proportional]:B6-4,1/3"),
+        typer.Option(
+            help="The paper's notation; a third of the tokens after half of the blocks for a new index.",
+            show_default="the index's",
+        ),
     ] = None,
     frames: Annotated[
         int | None, typer.Option(min=1, help="Frames per window.", show_default="the index's, or 12")
@@ -49,9 +58,17 @@ def index(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --reindex.")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try unreadable files again, even if unchanged.")] = False,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Leave out, now and in later runs: a pattern of names or paths. May be repeated.",
+        ),
+    ] = None,
     decoders: Annotated[
         int | None, typer.Option(min=1, help="Files read at the same time.", show_default="half the cores, at most 4")
     ] = None,
+    device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Index videos: encode what is new or changed, follow what moved, drop what is gone."""
@@ -65,33 +82,68 @@ def index(
             raise typer.BadParameter(str(error), param_hint="--clustering") from error
     if reindex:
         _announce(VideoIndex(folder), paths or [], ask=not (yes or as_json))
-    video_index = VideoIndex(folder, model=model, clustering=clustering, frames=frames, every=every)
-    _run(video_index, paths or [], reindex, retry, decoders, as_json)
+    video_index = VideoIndex(folder, model=model, clustering=clustering, frames=frames, every=every, device=device)
+    run = partial(_run, video_index, paths or [], decoders, as_json, reindex=reindex, retry=retry, exclude=exclude)
     if watch:
+        _when_free(run)
         _watch(video_index, decoders, as_json)
+    else:
+        run()
 
 
 def _run(
     video_index: "VideoIndex",
     paths: list[Path],
-    reindex: bool,
-    retry: bool,
     decoders: int | None,
     as_json: bool,
+    *,
+    reindex: bool = False,
+    retry: bool = False,
+    exclude: list[str] | None = None,
     only_news: bool = False,
 ) -> None:
+    from ..errors import Interrupted
+    from ..search import Progress
+
+    last = Progress(0, 0, 0, 0)
     with progress("indexing", quiet=as_json) as bar:
 
         def show(at: "Progress") -> None:
-            bar(at.finished, at.total, f"{at.video_seconds / max(at.seconds, 1e-6):.1f} hours of video an hour")
+            nonlocal last
+            last = at
+            bar.indexing(at)
 
-        report = video_index.add(*paths, reindex=reindex, retry=retry, decoders=decoders, on_progress=show)
-    if only_news and not (report.added or report.recognised or report.removed):
+        try:
+            report = video_index.add(
+                *paths, reindex=reindex, retry=retry, exclude=exclude or (), decoders=decoders, on_progress=show
+            )
+        except KeyboardInterrupt as interrupt:
+            kept = (
+                f"{last.finished:,} of {last.total:,} videos are indexed and kept" if last.total else "nothing is lost"
+            )
+            raise Interrupted(f"stopped: {kept}. Run the same command again to continue") from interrupt
+    news = report.added or report.recognised or report.removed or len(report.failed) > len(report.failed_before)
+    if only_news and not news:
         return
     if as_json:
         typer.echo(json.dumps(asdict(report)))
     else:
         _print_report(report)
+
+
+def _when_free(run: Callable[[], None]) -> None:
+    """Index as soon as no other process does."""
+    from ..search import IndexBusy
+
+    told = False
+    while True:
+        try:
+            return run()
+        except IndexBusy as error:
+            if not told:
+                typer.echo(f"centerclip: {error}; waiting", err=True)
+            told = True
+            time.sleep(RETRY_SECONDS)
 
 
 def _announce(video_index: "VideoIndex", paths: list[Path], *, ask: bool) -> None:
@@ -102,7 +154,7 @@ def _announce(video_index: "VideoIndex", paths: list[Path], *, ask: bool) -> Non
         status = video_index.status()
         roots = ", ".join(dict.fromkeys(str(path) for path in [*status.roots, *paths]))
         plan = (
-            f"--reindex drops the vectors of {status.videos:,} videos ({status.hours:.1f} hours, made with "
+            f"--reindex drops the vectors of {count(status.videos, 'video')} ({length(3600 * status.hours)}, made with "
             f"{status.model}, {status.clustering}) and encodes everything in {roots or 'no folder'} again."
         )
     except IndexNotFound:
@@ -118,46 +170,53 @@ def _watch(video_index: "VideoIndex", decoders: int | None, as_json: bool) -> No
     """Index again whenever something changes below the roots."""
     from watchfiles import watch
 
+    from ..errors import Interrupted
+
     roots = [root for root in video_index.status().roots if root.exists()]
     if not as_json:
         typer.echo(f"Watching {', '.join(map(str, roots))}; Ctrl-C stops.", err=True)
     up_to_date = False
-    # A file that is being copied changes all the time: wait until nothing has for a moment.
-    for changes in watch(
-        *roots, debounce=5000, step=1000, rust_timeout=1000, yield_on_timeout=True, raise_interrupt=True
-    ):
-        # What came between the run before and the start of the watch is not among its changes: look once more.
-        if changes or not up_to_date:
-            _run(video_index, [], False, False, decoders, as_json, only_news=not changes)
-        up_to_date = True
+    try:
+        # A file that is being copied changes all the time: wait until nothing has for a moment.
+        for changes in watch(
+            *roots, debounce=5000, step=1000, rust_timeout=1000, yield_on_timeout=True, raise_interrupt=True
+        ):
+            # What came between the run before and the start of the watch is not among its changes: look once more.
+            if changes or not up_to_date:
+                _when_free(partial(_run, video_index, [], decoders, as_json, only_news=True))
+            up_to_date = True
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted("stopped watching; the index is up to date") from interrupt
 
 
 def _print_report(report: "IndexReport") -> None:
     done = [f"{report.added:,} added" if report.added else "nothing new"]
-    for count, text in (
+    for number, text in (
         (report.recognised, "recognised (moved, copied or touched)"),
         (report.unchanged, "unchanged"),
         (report.removed, "gone and dropped"),
         (len(report.failed), "unreadable"),
     ):
-        if count:
-            done.append(f"{count:,} {text}")
-    line = ", ".join(done) + f", in {report.seconds:.1f} s"
-    if report.added:
-        speed = report.video_seconds / report.seconds
-        line += f" ({report.video_seconds / 3600:.2f} hours of video, {speed:.1f} hours an hour)"
-    typer.echo(line + ".")
+        if number:
+            done.append(f"{number:,} {text}")
+    amount = f" ({length(report.video_seconds)} of video)" if report.added else ""
+    typer.echo(f"{', '.join(done)}, in {length(report.seconds)}{amount}.")
     for root in report.not_dropped:
         typer.echo(
-            f"Not dropped: all videos of {root} are missing. Is a disk not connected? If they are gone for good, run "
-            f"centerclip remove {root}",
+            f"Not dropped: all videos of {printable(root)} are missing. Is a disk not connected? If they are gone for "
+            f"good, run: centerclip remove {shlex.quote(printable(root))}",
             err=True,
         )
-    if report.failed:
-        shown = [f"  {path!r}: {reason}" for path, reason in list(report.failed.items())[:MAX_FAILURES_SHOWN]]
-        more = len(report.failed) - MAX_FAILURES_SHOWN
-        rest = [f"  ... and {more:,} more; centerclip status lists them all"] if more > 0 else []
-        typer.echo("\n".join(["Unreadable:", *shown, *rest]), err=True)
+    earlier = set(report.failed_before)
+    failed = [f"  {printable(path)}: {reason}" for path, reason in report.failed.items() if path not in earlier]
+    lines = ["Unreadable:", *failed[:MAX_FAILURES_SHOWN]] if failed else []
+    more = len(report.failed) - len(failed[:MAX_FAILURES_SHOWN])
+    if more:
+        lines.append(
+            f"  {'... and ' if failed else ''}{more:,} {'more' if failed else 'as before'}; see centerclip status"
+        )
+    if lines:
+        typer.echo("\n".join(lines), err=True)
 
 
 def status(folder: IndexFolder = None, as_json: AsJson = False) -> None:
@@ -173,19 +232,23 @@ def status(folder: IndexFolder = None, as_json: AsJson = False) -> None:
     lines = [
         ("index", f"{status.folder}{'  (being written now)' if status.busy else ''}"),
         ("folders", ", ".join(str(root) for root in status.roots) or "none"),
-        ("videos", f"{status.videos:,}" + (f", and {copies:,} copies of them" if copies else "")),
-        ("length", f"{status.hours:.2f} hours"),
+        (
+            "videos",
+            f"{status.videos:,}" + (f", and {count(copies, 'more copy', 'more copies')} of them" if copies else ""),
+        ),
+        ("length", length(3600 * status.hours)),
         ("segments", f"{status.segments:,}"),
         ("size", _size(status.bytes)),
         ("model", status.model),
         ("setting", f"{status.clustering}, windows of {status.frames} frames, one frame every {status.every:g} s"),
         ("search", "exact" if status.recall == 1 else f"approximate, finds {status.recall:.1%} of the best segments"),
+        ("left out", ", ".join(map(printable, status.ignore)) or "nothing"),
         ("failures", f"{len(status.failed):,}"),
     ]
     for name, value in lines:
         typer.echo(f"{name:9} {value}")
     for path, reason in status.failed.items():
-        typer.echo(f"  {path!r}: {reason}")
+        typer.echo(f"  {printable(path)}: {reason}")
 
 
 def remove(
@@ -193,15 +256,15 @@ def remove(
     folder: IndexFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Drop files and folders from the index. The videos themselves are not touched."""
+    """Drop files and folders from the index, until they are named again. The videos themselves are not touched."""
     from ..search import VideoIndex
 
-    count = VideoIndex(folder, create=False).remove(*paths)
+    dropped = VideoIndex(folder, create=False).remove(*paths)
     if as_json:
-        typer.echo(json.dumps({"removed": count}))
+        typer.echo(json.dumps({"removed": dropped}))
     else:
-        typer.echo(f"{count:,} files dropped from the index.")
-    if not count:
+        typer.echo(f"{count(dropped, 'file')} dropped from the index; later runs leave them out until they are named.")
+    if not dropped:
         typer.echo(f"centerclip: not in the index: {', '.join(map(str, paths))}", err=True)
         raise typer.Exit(1)
 

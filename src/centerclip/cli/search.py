@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -9,17 +10,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import AsJson, IndexFolder, clock, printable
+from .common import AsJson, Device, IndexFolder, clock, count, printable
 
 if TYPE_CHECKING:
-    from ..search import Hit, Results
+    from ..search import Hit, Results, VideoIndex
 
 
 COLUMNS = ("rank", "score", "path", "start", "end", "duration", "video_id")
 
 
+def seconds(text: str) -> float:
+    """A length as people write it: ``90``, ``1:30`` or ``1:02:03``."""
+    try:
+        parts = [float(part) for part in text.split(":")]
+    except ValueError:
+        parts = [-1.0]
+    if min(parts) < 0 or len(parts) > 3 or not math.isfinite(sum(parts)):
+        raise typer.BadParameter(f"{text!r} is not a length; write seconds, or 1:30")
+    return sum(part * 60**place for place, part in enumerate(reversed(parts)))
+
+
 def search(
-    sentence: Annotated[str | None, typer.Argument(help="What the video shows.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[SENTENCE]", help="What the video shows.", show_default=False)
+    ] = None,
     folder: IndexFolder = None,
     image: Annotated[Path | None, typer.Option(help="An image that looks similar.")] = None,
     video: Annotated[Path | None, typer.Option(help="A clip that looks similar.")] = None,
@@ -27,8 +41,12 @@ def search(
     moments: Annotated[bool, typer.Option("--moments", help="Rank moments: a video can appear several times.")] = False,
     below: Annotated[Path | None, typer.Option("--folder", help="Only files below this folder.")] = None,
     name: Annotated[str | None, typer.Option(help="Part of the file name, or a pattern: 'IMG_*'.")] = None,
-    min_duration: Annotated[float | None, typer.Option(min=0, help="Only videos of at least so many seconds.")] = None,
-    max_duration: Annotated[float | None, typer.Option(min=0, help="Only videos of at most so many seconds.")] = None,
+    min_duration: Annotated[
+        float | None, typer.Option(parser=seconds, metavar="TIME", help="Only videos at least so long: 90 or 1:30.")
+    ] = None,
+    max_duration: Annotated[
+        float | None, typer.Option(parser=seconds, metavar="TIME", help="Only videos at most so long: 90 or 1:30.")
+    ] = None,
     after: Annotated[
         str | None,
         typer.Option(metavar="DATE", help="Files changed on this day or later: 2024, 2024-05 or 2024-05-31."),
@@ -45,10 +63,12 @@ def search(
         bool | None,
         typer.Option("--thumbnails/--no-thumbnails", help="Show a frame per hit.", show_default="if the terminal can"),
     ] = None,
+    device: Device = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")] = False,
 ) -> None:
     """Find videos by a sentence, an image, a clip, or several of them: "like this clip, but at night"."""
+    sentence = " ".join(words) if words else None
     if sentence is None and image is None and video is None:
         raise typer.BadParameter("nothing to search for: give a sentence, --image or --video")
     if sentence is not None and not sentence.strip():
@@ -65,7 +85,8 @@ def search(
             seconds_of(date, option=option)
         except SearchError as error:
             raise typer.BadParameter(str(error)) from error
-    results = VideoIndex(folder, create=False).search(
+    index = VideoIndex(folder, device=device, create=False)
+    results = index.search(
         sentence,
         image=image,
         video=video,
@@ -85,6 +106,9 @@ def search(
     elif as_csv:
         _print_csv(results)
     else:
+        if not len(results):
+            filters = (below, name, min_duration, max_duration, after, before, min_score)
+            typer.echo(_why_nothing(index, filtered=any(each is not None for each in filters)))
         _print_hits(results, thumbnails)
     _write_files(results, save, exact, playlist)
 
@@ -122,15 +146,18 @@ def _print_csv(results: "Results") -> None:
         writer.writerow([rank, f"{hit.score:.5f}", printable(hit.path), *times, hit.video_id])
 
 
+def _why_nothing(index: "VideoIndex", *, filtered: bool) -> str:
+    if not index.status().videos:
+        return f"The index {index.folder} is empty. Add videos with: centerclip index FOLDER"
+    return f"Nothing found: no {'video passes the filters' if filtered else 'other video is in the index'}."
+
+
 def _print_hits(results: "Results", thumbnails: bool | None) -> None:
     from rich.console import Console
 
     console = Console(soft_wrap=True, highlight=False)
-    if not len(results):
-        console.print("Nothing found: no video passes the filters.")
-        return
-    if not results.convincing:
-        console.print("Nothing convincing found. The nearest hits, no better than those of an unrelated sentence:")
+    if len(results) and not results.convincing:
+        console.print("Not sure about these. Nearest first:")
     for rank, hit in enumerate(results, 1):
         _print_hit(console, rank, hit)
     if thumbnails or (thumbnails is None and console.is_terminal and console.color_system == "truecolor"):
@@ -161,7 +188,7 @@ def _write_files(results: "Results", save: Path | None, exact: bool, playlist: P
 
     if playlist is not None:
         write_atomic(playlist, export.playlist(results.hits))
-        typer.echo(f"{len(results)} moments in {playlist}", err=True)
+        typer.echo(f"{count(len(results), 'moment')} in {printable(playlist)}", err=True)
     failed = 0
     for hit in results if save is not None else ():
         assert save is not None

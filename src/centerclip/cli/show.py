@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .common import AsJson
+from .common import AsJson, Device
 
 if TYPE_CHECKING:
     from ..model import CenterCLIP
@@ -21,7 +21,7 @@ def show(
         "centres.png"
     ),
     clustering: Annotated[
-        str | None, typer.Option(help="Clustering, in the paper's notation.", show_default="the model's")
+        str | None, typer.Option(help="Clustering, in the paper's notation.", show_default="the model's, or an index's")
     ] = None,
     frames: Annotated[
         int | None, typer.Option(min=1, help="Frames taken from the video.", show_default="the model's")
@@ -32,6 +32,7 @@ def show(
         Path | None, typer.Option(help="Also draw the tokens of one segment as a map (t-SNE) into this image.")
     ] = None,
     segment: Annotated[int, typer.Option(min=1, help="The segment of the map.")] = 1,
+    device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw which patches of a video clustering keeps, frame by frame."""
@@ -41,16 +42,19 @@ def show(
     from ..model import CenterCLIP
     from ..plots.patches import kept_patches
     from ..plots.tokens import centre_sheet, save_image, token_map
+    from ..search.folder import default_clustering
 
     for path in filter(None, (output, tsne)):
         if path.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
             raise typer.BadParameter(f"{path} is not an image file name; end it with .png, .jpg or .webp")
-    opened = CenterCLIP.from_pretrained(model)
+    opened = CenterCLIP.from_pretrained(model, device=device)
     try:
         if clustering is not None or frames is not None:
             opened.set_clustering(clustering or opened.clustering, frames=frames)
     except SettingError as error:
         raise typer.BadParameter(str(error)) from error
+    if clustering is None and not opened.clustering.stages:  # a model of the hub: what a new index takes
+        opened.set_clustering(default_clustering(blocks=len(opened.attachment.blocks), frames=opened.frames))
     _check_chooses(opened)
     if segment > opened.clustering.stages[0].segments:
         raise typer.BadParameter(f"--segment {segment}: there are {opened.clustering.stages[0].segments} segments")

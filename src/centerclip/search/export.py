@@ -1,5 +1,6 @@
 """Hits as files: a clip cut out of its video, and a playlist for a player."""
 
+import itertools
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -21,7 +22,7 @@ def save_clip(hit: Hit, folder: Path, *, exact: bool = False) -> Path:
 
     Args:
         hit: what to cut out.
-        folder: where to; made if it is not there. A file of the same name is replaced.
+        folder: where to; made if it is not there. Where a file has the name already, this one gets a number.
         exact: start at the very frame, which needs the video to be encoded again. By default packets are copied,
             quick and without loss, from the keyframe before. What cannot be copied is encoded again in any case.
     """
@@ -33,7 +34,7 @@ def save_clip(hit: Hit, folder: Path, *, exact: bool = False) -> Path:
     reason = ""
     for cut, extension in [*copies, (encode_clip, ".mp4")]:
         try:
-            return write_atomic(folder / f"{stem}{extension}", partial(cut, hit.path, start=start, end=end))
+            return write_atomic(_free(folder, stem, extension), partial(cut, hit.path, start=start, end=end))
         except VideoError as error:
             reason = error.detail
     raise SearchError(f"{str(hit.path)!r}: the clip cannot be cut out: {reason}.")
@@ -47,9 +48,16 @@ def playlist(hits: Sequence[Hit]) -> str:
             f"#EXTINF:{max(1, round(hit.end - hit.start))},{_file_name(hit.title)} {_clock(hit.start)}",
             f"#EXTVLCOPT:start-time={hit.start:.2f}",
             f"#EXTVLCOPT:stop-time={hit.end:.2f}",
-            str(hit.path),
+            # A line break in a name would end its line, and what follows would be a line of its own.
+            str(hit.path) if str(hit.path).isprintable() else hit.path.as_uri(),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _free(folder: Path, stem: str, extension: str) -> Path:
+    """A name that no file has: videos of several folders may be called alike, and moments may begin in one second."""
+    names = (f"{stem} ({number})" if number > 1 else stem for number in itertools.count(1))
+    return next(path for name in names if not (path := folder / f"{name}{extension}").exists())
 
 
 def _clock(seconds: float) -> str:

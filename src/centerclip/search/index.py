@@ -37,7 +37,7 @@ from .folder import (
 from .indexer import Progress, drop, update
 from .lance import FILES, VIDEOS, remove_snapshots
 from .query import Encoder, Query, open_model, settings_of, text_encoder_files
-from .ranking import CALIBRATION, JUDGED_HITS, MIN_CONFIDENCE, Ranked, rank
+from .ranking import CALIBRATION, JUDGED_HITS, MIN_LIKELY, Ranked, grade, rank
 from .results import Catalogue, Filters, Hit, IndexReport, Results, Status, VideoEntry, When, seconds_of
 from .state import IndexState, check_sentence
 from .store import File, Floats, Segments, View
@@ -153,7 +153,7 @@ class VideoIndex:
             gone = [folder for folder in folders if any(is_below(path, folder) for path in removed)]
             gone += sorted(path for path in removed if not is_named(path))
             rules = [glob.escape(path) for path in gone if any(is_below(path, root) for root in roots)]
-            covered = [glob.escape(folder) for folder in folders]
+            covered = [glob.escape(path) for path in gone]
             earlier = [rule for rule in state.settings.ignore if not any(is_below(rule, each) for each in covered)]
             ignore = [*earlier, *rules]
             self._save(state, replace(state.settings, roots=roots, ignore=ignore))
@@ -253,9 +253,11 @@ class VideoIndex:
             collapse=collapse,
             min_score=min_score,
         )
-        confidence = state.calibration.confidence(query.vector, ranked, has_text=query.has_text)
-        hits = [_hit(catalogue, entry, filters) for entry in ranked[:top]]
-        return Results(hits, confidence >= MIN_CONFIDENCE, confidence, time.perf_counter() - began)
+        each = state.calibration.confidences(query.vector, ranked, has_text=query.has_text)
+        found = zip(ranked[:top], each, strict=False)
+        hits = [replace(_hit(catalogue, entry, filters), grade=grade(confidence)) for entry, confidence in found]
+        best = max(each[:JUDGED_HITS], default=0.0)
+        return Results(hits, best >= MIN_LIKELY, best, time.perf_counter() - began)
 
     def similar(self, video_id: str, start: float | None = None, *, top: int = 10) -> Results:
         """Other videos that look like one of the index, or like its segment at ``start`` seconds."""
