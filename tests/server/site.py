@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import av
 import httpx
+import numpy as np
 from PIL import Image
 
 from centerclip import VideoIndex
@@ -52,6 +54,24 @@ def pad(path: Path, count: int) -> Path:
     place = content.rindex(b"moov") - 4
     filling = (count + 8).to_bytes(4, "big") + b"free" + bytes(count)
     path.write_bytes(content[:place] + filling + content[place:])
+    return path
+
+
+def with_sound(path: Path, codec: str, seconds: int = 5, audio: str = "aac") -> Path:
+    """A clip with a tone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w") as container:
+        video, sound = container.add_stream(codec, rate=10), container.add_stream(audio, rate=48_000, layout="mono")
+        video.width, video.height, video.pix_fmt = 64, 48, "yuv420p"
+        for number in range(seconds * 10):
+            container.mux(video.encode(av.VideoFrame.from_ndarray(picture(number // 10), format="rgb24")))
+        wave = np.sin(np.arange(seconds * 48_000) / 20, dtype=np.float32)[None] / 4
+        for start in range(0, wave.shape[1], 1024):
+            part = np.ascontiguousarray(wave[:, start : start + 1024])
+            frame = av.AudioFrame.from_ndarray(part, format="fltp", layout="mono")
+            frame.sample_rate, frame.pts = 48_000, start
+            container.mux(sound.encode(frame))
+        container.mux([*video.encode(), *sound.encode()])
     return path
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from urllib.parse import unquote
 
 import httpx
 import numpy as np
@@ -15,6 +16,7 @@ from PIL import Image
 
 from centerclip import VideoIndex
 from centerclip.server.media import DiskCache
+from centerclip.video import probe
 from centerclip.video.cut import codec_of
 from tests.search.collection import picture
 from tests.server.site import SCENE, SCENES, Site, site
@@ -102,6 +104,25 @@ def test_old_codecs_come_in_pieces_that_browsers_play(client: httpx.Client, ids:
     assert client.get(f"/api/videos/{ids['clip 2']}").json()["playable"] is True
 
 
+def test_a_moment_is_a_file_of_its_own(client: httpx.Client, ids: dict[str, str], tmp_path: Path):
+    for title, codec in (("three scenes", "h264"), ("old", "mpeg4")):
+        answer = client.get(f"/api/videos/{ids[title]}/clip.mp4", params={"start": 8.0, "seconds": 4.0})
+        assert answer.headers["content-type"] == "video/mp4"
+        assert "attachment" in answer.headers["content-disposition"]
+        assert title in unquote(answer.headers["content-disposition"])
+        (tmp_path / "clip.mp4").write_bytes(answer.content)
+        info = probe(tmp_path / "clip.mp4")
+        assert info.codec == codec
+        assert 4 <= info.duration <= 8.5, "from the keyframe before"
+    for times, kind in (
+        ({"start": 5, "seconds": 0}, "bad-query"),
+        ({"start": 0, "seconds": 601}, "bad-query"),
+        ({"start": 5}, "bad-query"),
+        ({"start": 100, "seconds": 1}, "not-found"),
+    ):
+        assert problem(client.get(f"/api/videos/{ids['old']}/clip.mp4", params=times)) == kind
+
+
 def test_files_that_changed_are_not_given_away(base: Path, tmp_path: Path):
     """A path that leads elsewhere by now (another file, a link) is no longer what was indexed."""
     secret = tmp_path / "secret.mp4"
@@ -124,7 +145,7 @@ def test_files_that_changed_are_not_given_away(base: Path, tmp_path: Path):
             ("link", "file-changed", "changed"),
             ("other", "file-changed", "changed"),
         ):
-            for rest in ("stream", "stream?as=mp4", "frames/1.0.jpg"):
+            for rest in ("stream", "stream?as=mp4", "frames/1.0.jpg", "clip.mp4?start=0&seconds=1"):
                 answer = client.get(f"/api/videos/{ids[title]}/{rest}")
                 assert problem(answer) == kind
                 assert "secret" not in answer.text

@@ -1,23 +1,33 @@
 """Requests that match the OpenAPI document are answered as it says, and the others are refused as it says."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from centerclip import VideoIndex
 from centerclip.server import create_app
-from tests.server.site import Site
+from tests.server.site import Site, site
 
-EXCLUDED = "/api/v1/(login|folders)"  # POST: they change something
+TOKEN = "correct horse battery"
+KNOWN = {"authorization": f"Bearer {TOKEN}"}
+EXCLUDED = "/api/v1/(login|folders|videos)"  # POST and DELETE: they change something
+
+
+@pytest.fixture(scope="module")
+def guarded(base: Path, index: VideoIndex) -> Iterator[Site]:
+    with site(base, index, token=TOKEN) as made:
+        yield made
 
 
 schema = schemathesis.openapi.from_dict(create_app(VideoIndex(Path("nowhere"))).openapi())
 
 
-@schema.exclude(method="POST", path_regex=EXCLUDED).parametrize()
+@schema.exclude(method=["POST", "DELETE"], path_regex=EXCLUDED).parametrize()
 @settings(
     max_examples=12,
     deadline=None,
@@ -25,10 +35,10 @@ schema = schemathesis.openapi.from_dict(create_app(VideoIndex(Path("nowhere"))).
     suppress_health_check=list(HealthCheck),
     derandomize=True,
 )
-def test_answers_are_as_the_document_says(case: schemathesis.Case, running: Site):
+def test_answers_are_as_the_document_says(case: schemathesis.Case, guarded: Site):
     # A string may not be a date, and random bytes are not an image: there, refusing is right.
-    may_refuse = [positive_data_acceptance] if case.path.endswith("/search") else []
-    case.call_and_validate(base_url=running.address, timeout=30, excluded_checks=may_refuse)
+    may_refuse = [positive_data_acceptance] if case.path.endswith(("/search", "/videos")) else []
+    case.call_and_validate(base_url=guarded.address, headers=KNOWN, timeout=30, excluded_checks=may_refuse)
 
 
 def test_every_route_is_documented_with_an_example(client: httpx.Client):
@@ -36,7 +46,9 @@ def test_every_route_is_documented_with_an_example(client: httpx.Client):
     wanted = {
         "/search": {"get", "post"},
         "/videos": {"get"},
-        "/videos/{video_id}": {"get"},
+        "/videos/{video_id}": {"get", "delete"},
+        "/videos/{video_id}/clip.mp4": {"get"},
+        "/videos/{video_id}/reveal": {"post"},
         "/videos/{video_id}/similar": {"get"},
         "/videos/{video_id}/frames/{time}.jpg": {"get"},
         "/videos/{video_id}/stream": {"get"},
@@ -44,6 +56,8 @@ def test_every_route_is_documented_with_an_example(client: httpx.Client):
         "/health": {"get"},
         "/metrics": {"get"},
         "/folders": {"get", "post"},
+        "/available-folders": {"get"},
+        "/folders/{folder_id}": {"delete"},
         "/login": {"post"},
     }
     assert {path.removeprefix("/api/v1"): set(methods) for path, methods in document["paths"].items()} == wanted
@@ -52,8 +66,41 @@ def test_every_route_is_documented_with_an_example(client: httpx.Client):
             assert facts["summary"]
             assert facts["description"]
             for parameter in facts.get("parameters", []):
-                assert parameter.get("description") or parameter["schema"].get("enum"), parameter["name"]
+                assert parameter.get("description"), parameter["name"]
+                assert parameter["schema"].get("examples") or parameter.get("example"), parameter["name"]
     for name in ("SearchHit", "Video", "ServerStatus", "ProblemDetails", "SearchResults"):
         parts = document["components"]["schemas"][name]["properties"]
         plain = {part: facts for part, facts in parts.items() if facts.get("type") in ("string", "integer", "number")}
         assert all(facts.get("examples") for facts in plain.values()), name
+
+
+def test_operations_have_readable_names_and_say_what_they_require(client: httpx.Client, guarded: Site):
+    documents = client.get("/api/openapi.json").json(), guarded.client(headers=KNOWN).get("/api/openapi.json").json()
+    names = set()
+    for path, methods in documents[1]["paths"].items():
+        for method, facts in methods.items():
+            names.add(facts["operationId"])
+            required, optional = facts.get("security", []), documents[0]["paths"][path][method].get("security", [])
+            if path in ("/api/v1/login", "/api/v1/health"):
+                assert required == optional == []
+            else:
+                assert required == [{"token": []}, {"cookie": []}]
+                assert optional == [*required, {}], "a server without a token requires none"
+                assert "application/problem+json" in facts["responses"]["401"]["content"]
+    assert {"search", "search_by_example", "list_videos", "get_video", "remove_video", "get_status"} <= names
+    schemes = documents[1]["components"]["securitySchemes"]
+    assert (schemes["token"]["scheme"], schemes["cookie"]["name"]) == ("bearer", "centerclip")
+
+
+def test_head_answers_wherever_get_does(client: httpx.Client, ids: dict[str, str]):
+    some = ids["three scenes"]
+    for path in (
+        "search?q=a", "videos", f"videos/{some}", f"videos/{some}/similar", f"videos/{some}/frames/3.0.jpg",
+        f"videos/{some}/stream", f"videos/{some}/clip.mp4?start=1&seconds=2", "status", "folders", "health",
+        "openapi.json",
+    ):  # fmt: skip
+        head, get = client.head(f"/api/{path}"), client.get(f"/api/{path}")
+        assert (head.status_code, head.content) == (200, b""), path
+        assert head.headers["content-type"] == get.headers["content-type"]
+    assert client.head("/api/videos/" + "0" * 32).status_code == 404
+    assert client.post("/api/status").headers["allow"] == "GET, HEAD"

@@ -13,12 +13,15 @@ import av
 import httpx
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 
 from centerclip import VideoIndex
 from tests.search.collection import clip, picture
 from tests.server.site import SCENE, SCENES, Site, save_picture
+from tests.video.clips import make_clip
 
 
 def problem(answer: httpx.Response) -> str:
@@ -90,6 +93,7 @@ def test_moments_rank_parts_of_a_video(client: httpx.Client, tmp_path: Path):
         ("q=a&top=0", "bad-query"),
         ("q=a&top=many", "bad-query"),
         ("q=a&after=yesterday", "bad-query"),
+        ("q=a&after=0001", "bad-query"),
         ("q=a&min_duration=nan", "bad-query"),
         ("q=" + "a" * 1001, "bad-query"),
         ("query=../../etc/passwd", "bad-query"),
@@ -114,8 +118,8 @@ def test_an_image_finds_its_scene(client: httpx.Client, tmp_path: Path):
     assert SCENE - 0.1 <= top["start"] <= 2 * SCENE
 
 
-def test_a_clip_finds_itself_and_words_count_too(client: httpx.Client, tmp_path: Path):
-    content = clip(tmp_path / "x.mp4", 4).read_bytes()
+def test_a_clip_finds_its_like_and_words_count_too(client: httpx.Client, tmp_path: Path):
+    content = clip(tmp_path / "x.mp4", 4, seconds=3).read_bytes()
     plain, mixed = upload(client, content).json(), upload(client, content, q="a dog at night").json()
     assert plain["hits"][0]["title"] == "clip 4"
     assert plain["query"] != mixed["query"]
@@ -213,6 +217,41 @@ def test_a_clip_that_is_too_long_is_refused(client: httpx.Client, tmp_path: Path
     assert "60 seconds" in answer.json()["detail"]
 
 
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    suffix=st.sampled_from([".mp4", ".mkv", ".avi", ".ts", ".y4m"]),
+    cuts=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=8)), min_size=1, max_size=12),
+    length=st.floats(0.2, 1),
+)
+def test_damaged_clips_are_the_senders_fault(
+    client: httpx.Client, base: Path, suffix: str, cuts: list[tuple[float, bytes]], length: float
+):
+    path = base / f"to damage{suffix}"
+    if not path.exists():
+        codec = {".avi": "mpeg4", ".y4m": "wrapped_avframe"}.get(suffix, "libx264")
+        make_clip(path, codec=codec, frames=8, rate=4, picture=picture(7))
+    content = bytearray(path.read_bytes())
+    for place, change in cuts:
+        at = round(place * (len(content) - len(change)))
+        content[at : at + len(change)] = change
+    answer = upload(client, bytes(content[: round(length * len(content))]), "clip")
+    assert answer.status_code in (200, 413, 415, 422), answer.text
+
+
+def test_an_error_of_ffmpeg_is_the_senders_fault_too(
+    client: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Some damaged files make FFmpeg ask for more memory than there is."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise av.error.MemoryError(12, "Cannot allocate memory", "upload")
+
+    monkeypatch.setattr("centerclip.video.probe", fail)
+    answer = upload(client, clip(tmp_path / "x.mp4", 4).read_bytes())
+    assert problem(answer) == "unreadable-video"
+    assert "upload" not in answer.json()["detail"]
+
+
 def test_forms_that_are_not_an_upload(client: httpx.Client):
     assert problem(client.post("/api/search", data={"q": "words"})) == "bad-query"
     assert (
@@ -296,3 +335,7 @@ def test_videos_come_in_pages(client: httpx.Client):
     longest = client.get("/api/videos?sort=duration&limit=1").json()["videos"][0]
     assert longest["title"] == "old"
     assert client.get("/api/videos?name=SCENES").json()["total"] == 1
+    by_name = [video["title"] for video in client.get("/api/videos?sort=title").json()["videos"]]
+    assert by_name == sorted(by_name)
+    for filters, count in (("min_duration=30", 2), ("max_duration=30", 5), ("after=2001", 7), ("before=2001", 0)):
+        assert client.get(f"/api/videos?{filters}").json()["total"] == count

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from centerclip import VideoIndex
+from centerclip.server import video_routes
 from centerclip.server.library import Library
 from tests.search.collection import clip
 from tests.server.site import Site, site
@@ -98,8 +99,109 @@ def test_other_names_and_other_sites_are_refused(client: httpx.Client):
     assert "access-control-allow-origin" not in client.options("/api/search", headers={"origin": "http://a.b"}).headers
 
 
-def test_folders_cannot_be_added_without_the_right(client: httpx.Client):
+def test_nothing_can_be_changed_without_the_right(client: httpx.Client, index: VideoIndex, ids: dict[str, str]):
     assert problem(client.post("/api/folders", json={"path": "/etc"})) == "not-allowed"
+    assert problem(client.get("/api/available-folders")) == "not-allowed"
+    assert problem(client.delete(f"/api/videos/{ids['clip 2']}")) == "not-allowed"
+    folder = client.get("/api/folders").json()["folders"][0]["id"]
+    assert problem(client.delete(f"/api/folders/{folder}")) == "not-allowed"
+    assert len(index.videos()) == 7
+
+
+def test_videos_and_folders_are_removed_from_the_index_not_from_the_disk(base: Path, tmp_path: Path):
+    names = ["a/one.mp4", "a/two.mp4", "b/three.mp4", "b/c/four.mp4"]
+    files = [clip(tmp_path / "Videos" / name, number) for number, name in enumerate(names)]
+    index = VideoIndex(tmp_path / "index", model=base / "model")
+    index.add(tmp_path / "Videos")
+    ids = {entry.title: entry.video_id for entry in index.videos()}
+    with site(tmp_path, index, folders=tmp_path) as made, made.client() as client:
+        assert client.delete(f"/api/videos/{ids['one']}").status_code == 204
+        assert problem(client.delete(f"/api/videos/{ids['one']}")) == "unknown-video"
+        folders = {folder["name"]: folder["id"] for folder in client.get("/api/folders").json()["folders"]}
+        assert client.delete(f"/api/folders/{folders['Videos/b']}").status_code == 204
+        assert [video["title"] for video in client.get("/api/videos").json()["videos"]] == ["two"]
+        assert problem(client.delete(f"/api/folders/{folders['Videos/b']}")) == "unknown-folder"
+        foreign = {"origin": "http://evil.example"}
+        assert problem(client.delete(f"/api/videos/{ids['two']}", headers=foreign)) == "not-allowed"
+    assert all(file.exists() for file in files)
+
+
+def test_folders_to_add_are_listed_below_the_allowed_one_only(base: Path, index: VideoIndex, tmp_path: Path):
+    for name in ("2024/Spring", "2024/summer", "2023", ".hidden"):
+        (tmp_path / "allowed" / name).mkdir(parents=True)
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "allowed" / "2023" / "out").symlink_to(tmp_path / "secret")
+    (tmp_path / "allowed" / "2024" / "film.mp4").write_bytes(b"")
+    with site(base, index, folders=tmp_path / "allowed") as made, made.client() as client:
+
+        def below(path: str) -> httpx.Response:
+            return client.get("/api/available-folders", params={"path": path})
+
+        assert below("").json() == {"path": "", "folders": ["2023", "2024"]}
+        assert below("2024").json()["folders"] == ["2024/Spring", "2024/summer"]
+        assert below("2023").json()["folders"] == []
+        for wrong in ("..", "../secret", "/etc", "nowhere", "2023/out", "a\0b"):
+            assert problem(below(wrong)) == "not-allowed"
+
+
+def test_a_site_that_is_allowed_may_use_the_api(base: Path, index: VideoIndex, ids: dict[str, str]):
+    friend, other = {"origin": "https://friend.example"}, {"origin": "https://other.example"}
+    with site(base, index, token=TOKEN, origins=("https://friend.example",)) as made, made.client() as client:
+        asked = {"access-control-request-method": "GET", "access-control-request-headers": "authorization"}
+        preflight = client.options("/api/search", headers=friend | asked)
+        assert preflight.status_code == 200
+        assert preflight.headers["access-control-allow-origin"] == friend["origin"]
+        assert "authorization" in preflight.headers["access-control-allow-headers"]
+        assert "access-control-allow-origin" not in client.options("/api/search", headers=other | asked).headers
+        assert problem(client.get("/api/search?q=a", headers=friend)) == "token-needed"
+        known = {"authorization": f"Bearer {TOKEN}"}
+        for path in ("/api/search?q=a", f"/api/videos/{ids['clip 2']}/stream"):
+            answer = client.get(path, headers=known | friend)
+            assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, friend["origin"])
+        assert "access-control-allow-origin" not in client.get("/api/search?q=a", headers=known | other).headers
+        file = {"file": b"hello"}
+        cross = {"sec-fetch-site": "cross-site"}
+        assert problem(client.post("/api/search", files=file, headers=known | friend | cross)) == "wrong-type"
+        assert problem(client.post("/api/search", files=file, headers=known | other | cross)) == "not-allowed"
+
+
+def test_behind_a_proxy_that_shows_it_under_a_path(base: Path, index: VideoIndex, ids: dict[str, str]):
+    with site(base, index, token=TOKEN, root_path="/clips") as made, made.client() as client:
+        assert client.get("/clips", follow_redirects=False).headers["location"] == "/clips/"
+        assert problem(client.get("/clips/api/status")) == "token-needed"
+        assert "Path=/clips" in client.post("/clips/api/login", json={"token": TOKEN}).headers["set-cookie"]
+        client.headers["authorization"] = f"Bearer {TOKEN}"
+        for prefix in ("", "/clips"):  # a proxy may strip it or not
+            assert client.get(f"{prefix}/").text.startswith("<!doctype html>")
+            assert client.get(f"{prefix}/healthz").json() == {"status": "ok"}
+            assert client.get(f"{prefix}/static/page.js").status_code == 200
+            video = client.get(f"{prefix}/api/videos/{ids['clip 2']}").json()
+            assert video["stream"] == f"/clips/api/v1/videos/{ids['clip 2']}/stream"
+            assert client.get(video["stream"].removeprefix("/clips" if not prefix else "")).status_code == 200
+            assert client.get(video["thumbnail"]).headers["content-type"] == "image/jpeg"
+            assert client.get(f"{prefix}/api/openapi.json").json()["servers"] == [{"url": "/clips"}]
+        # The proxy's page is this server's own, whatever the proxy calls this server.
+        proxied = {"origin": "https://nas.example", "sec-fetch-site": "same-origin"}
+        assert problem(client.post("/api/search", files={"file": b"hello"}, headers=proxied)) == "wrong-type"
+
+
+def test_files_are_revealed_on_this_machine_only(
+    client: httpx.Client, index: VideoIndex, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    shown: list[Path] = []
+    monkeypatch.setattr(video_routes, "reveal", shown.append)
+    place = f"/api/videos/{ids['clip 2']}/reveal"
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert client.get("/api/status").json()["can_reveal"] is True
+    assert client.post(place).status_code == 204
+    assert shown == [Path(index.files(ids["clip 2"])[0].path)]
+    proxied = {"x-forwarded-for": "192.0.2.7"}
+    assert problem(client.post(place, headers=proxied)) == "not-allowed"
+    assert client.get("/api/status", headers=proxied).json()["can_reveal"] is False
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.7 22")
+    assert problem(client.post(place)) == "not-allowed"
+    assert len(shown) == 1
 
 
 def test_a_token_opens_everything_and_nothing_opens_without(base: Path, index: VideoIndex, ids: dict[str, str]):

@@ -77,14 +77,42 @@ def test_stopping_finishes_what_runs(base: Path, index: VideoIndex, ids: dict[st
     assert answers[0].json()["hits"]
 
 
-def test_other_machines_need_a_token_that_is_printed(base: Path, index: VideoIndex):
+def test_other_machines_need_a_token_that_is_printed_and_kept(base: Path, index: VideoIndex, tmp_path: Path):
+    file = tmp_path / "config" / "token"
     options = ["--index", str(index.folder), "--cache", str(base / "cache"), "--host", "0.0.0.0"]
-    with started(*options) as process:
+    with started(*options, "--token-file", str(file)) as process:
         address, _, token = address_of(process).partition("#token=")
         assert len(token) >= 20
+        assert file.read_text().strip() == token
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert process.stdout
+        label, _, elsewhere = process.stdout.readline().strip().partition(": ")
+        assert label == "From other machines"
+        assert elsewhere.endswith(f"{address.rpartition(':')[2]}#token={token}")
+        assert "localhost" not in elsewhere
         assert httpx.get(f"{address}api/status").status_code == 401
         known = {"authorization": f"Bearer {token}"}
         assert httpx.get(f"{address}api/videos", headers=known, timeout=60).json()["total"] == 7
+    with started(*options, "--token-file", str(file)) as process:
+        assert address_of(process).endswith(f"#token={token}"), "links stay valid"
+
+
+def test_without_an_index_the_command_for_this_one_is_printed(tmp_path: Path):
+    command = [
+        sys.executable,
+        "-m",
+        "centerclip",
+        "serve",
+        "--port",
+        "0",
+        "--no-open",
+        "--index",
+        str(tmp_path / "my x"),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        address_of(process)
+        process.send_signal(signal.SIGINT)
+        assert f"centerclip index --index '{tmp_path / 'my x'}' ~/Videos" in process.communicate(timeout=60)[1]
 
 
 def test_a_port_that_is_taken():
@@ -99,5 +127,11 @@ def test_a_port_that_is_taken():
 
 
 def test_wrong_usage(tmp_path: Path):
-    for options in (["--token", "short"], ["--port", "70000"], ["--allow-folders", str(tmp_path / "nowhere")]):
+    for options in (
+        ["--token", "short"],
+        ["--port", "70000"],
+        ["--allow-folders", str(tmp_path / "nowhere")],
+        ["--allow-origin", "*"],
+        ["--allow-origin", "https://example.org/page"],
+    ):
         assert CliRunner().invoke(app, ["serve", *options]).exit_code == 2

@@ -1,13 +1,15 @@
 """``centerclip serve``: a page in the browser to search with, and the same as a REST API."""
 
-import os
+import re
 import secrets
-import sys
+import socket
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from platformdirs import user_config_path
 
+from ..errors import CenterClipError
 from .common import IndexFolder
 
 LOCAL = "127.0.0.1"
@@ -32,7 +34,15 @@ def serve(
         typer.Option(
             envvar="CENTERCLIP_TOKEN",
             help="Secret that clients have to send.",
-            show_default="none on this machine; generated and printed with another --host",
+            show_default="none on this machine; the one of --token-file with another --host",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File that keeps the token; made with a new one if it is not there.",
+            show_default="token in the user's config folder",
         ),
     ] = None,
     allow_folders: Annotated[
@@ -41,10 +51,17 @@ def serve(
             metavar="DIR",
             exists=True,
             file_okay=False,
-            help="Allow folders below this one to be added from the page.",
+            help="Allow folders below this one to be added from the page, and videos removed from the index.",
             show_default="no folders",
         ),
     ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="Let pages of this site use the API (CORS): https://example.org. Repeatable."),
+    ] = None,
+    root_path: Annotated[
+        str, typer.Option(metavar="PATH", help="Path under which a proxy shows the server: /clips.", show_default="/")
+    ] = "",
     cache: Annotated[
         Path | None,
         typer.Option(
@@ -59,28 +76,35 @@ def serve(
     """Open a page to search with: type a sentence, see the moments, play them. Ctrl-C stops."""
     if token is not None and len(token) < MIN_TOKEN_LENGTH:
         raise typer.BadParameter(f"the token needs at least {MIN_TOKEN_LENGTH} characters", param_hint="--token")
+    for origin in allow_origin or ():
+        if not re.fullmatch(r"https?://[^/*\s]+", origin):
+            raise typer.BadParameter(f"write it as https://example.org, not {origin}", param_hint="--allow-origin")
     from ..search import VideoIndex
     from ..server import ServeSettings
+    from ..server.library import has_desktop, index_command
     from ..server.middleware import is_this_machine
     from ..server.run import bind, serve
     from ..server.settings import cache_folder
 
-    if token is None and not is_this_machine(host):
-        token = secrets.token_urlsafe(18)
-    settings = ServeSettings(token=token, folders=allow_folders, cache=cache or cache_folder())
+    if token is None and (token_file is not None or not is_this_machine(host)):
+        token = _kept_token(token_file or user_config_path("centerclip", appauthor=False) / "token")
+    settings = ServeSettings(
+        token=token,
+        folders=allow_folders,
+        origins=tuple(allow_origin or ()),
+        root_path=f"/{root_path.strip('/')}".rstrip("/"),
+        cache=cache or cache_folder(),
+    )
     listening = bind(host, PORT if port is None else port, try_next=port is None)
     address = _address(host, listening.getsockname()[1], token)
     typer.echo(f"CenterCLIP is at {address}")
     if host in ALL_ADDRESSES:
-        typer.echo(
-            "From other machines, use this machine's name instead of localhost. The connection is not encrypted: "
-            "use a network that you trust, or an HTTPS proxy.",
-            err=True,
-        )
+        typer.echo(f"From other machines: {_address(_own_address(), listening.getsockname()[1], token)}")
+        typer.echo("The connection is not encrypted: use a network that you trust, or an HTTPS proxy.", err=True)
     index = VideoIndex(folder)
     if not (index.folder / "index.json").is_file():
-        typer.echo(f"There is no index in {index.folder} yet. Make one with: centerclip index FOLDER", err=True)
-    if open_page and _has_desktop():
+        typer.echo(f"There is no index in {index.folder} yet. Make one with: {index_command(index.folder)}", err=True)
+    if open_page and has_desktop():
         import webbrowser
 
         webbrowser.open(address)
@@ -96,10 +120,31 @@ def _address(host: str, port: int, token: str | None) -> str:
     return f"http://{name}:{port}/" + (f"#token={token}" if token else "")
 
 
-def _has_desktop() -> bool:
-    """Whether a browser would open in front of the person who runs this."""
-    if os.environ.get("SSH_CONNECTION"):
-        return False
-    if sys.platform in ("darwin", "win32"):
-        return True
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+def _own_address() -> str:
+    """The address of this machine in its network, or else its name."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: only asks which way it would go
+            return str(probe.getsockname()[0])
+        except OSError:
+            return socket.gethostname()
+
+
+def _kept_token(file: Path) -> str:
+    """The token in a file that only its owner can read; a new one the first time."""
+    from ..files import write_atomic
+
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+
+        def write(path: Path) -> None:
+            path.touch(0o600)
+            path.write_text(secrets.token_urlsafe(18) + "\n")
+
+        write_atomic(file, write)
+    token = file.read_text().strip()
+    if len(token) < MIN_TOKEN_LENGTH:
+        raise CenterClipError(
+            f"{file}: the token needs at least {MIN_TOKEN_LENGTH} characters; delete the file for a new one"
+        )
+    return token

@@ -5,11 +5,15 @@ Also the indexing that is started from the page."""
 import hashlib
 import logging
 import os
+import shlex
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
@@ -17,11 +21,13 @@ from typing import TypeVar
 
 from ..errors import CenterClipError
 from ..search import IndexNotFound, IndexReport, Progress, Query, Status, VideoEntry, VideoIndex
-from ..search.folder import SETTINGS
+from ..search.folder import SETTINGS, default_folder
 from ..search.store import File
 from .problems import Problem
 
 STATUS_CACHE_SECONDS = 2.0  # every open page asks for the status, and every path that is shown needs it
+MAX_SUBFOLDERS = 1000  # in a list to choose from
+REVEAL_SECONDS = 10.0  # for the file manager to answer
 SAVED_QUERIES = 256  # by image or clip; the oldest is dropped
 Value = TypeVar("Value")
 log = logging.getLogger("centerclip.server")
@@ -42,10 +48,11 @@ class Library:
 
     Args:
         index: the index; it need not exist yet.
+        root_path: what the addresses in responses start with.
     """
 
-    def __init__(self, index: VideoIndex) -> None:
-        self.index = index
+    def __init__(self, index: VideoIndex, root_path: str = "") -> None:
+        self.index, self.root_path = index, root_path
         self._lock = threading.Lock()
         self._cache: dict[str, tuple[float, object]] = {}  # name -> (when, value)
         self._queries: OrderedDict[str, Query] = OrderedDict()
@@ -207,9 +214,8 @@ class BackgroundIndexing:
 
     def start(self, folder: str | None) -> None:
         """Add a folder, or update all folders of the index."""
-        if self.allowed is None:
-            raise Problem("not-allowed", "Start the server with: centerclip serve --allow-folders DIR")
-        paths = [] if folder is None else [self._resolve(folder, self.allowed)]
+        self.check_allowed()
+        paths = [] if folder is None else [self._resolve(folder)]
         status = self.library.status()
         with self._lock:
             if self.run.running or (status is not None and status.busy):
@@ -218,8 +224,32 @@ class BackgroundIndexing:
         # The index is consistent whenever the process ends, so nothing has to wait for this thread.
         threading.Thread(target=self._work, args=[paths], name="server-indexing", daemon=True).start()
 
-    @staticmethod
-    def _resolve(folder: str, allowed: Path) -> Path:
+    def check_allowed(self) -> Path:
+        """The folder below which folders may be added; raises a problem when the index may not be changed."""
+        if self.allowed is None:
+            raise Problem("not-allowed", "Start the server with: centerclip serve --allow-folders DIR")
+        return self.allowed
+
+    def subfolders(self, folder: str) -> list[str]:
+        """The folders in one that may be added, as paths below the allowed one, by name."""
+        allowed = self.check_allowed()
+        try:
+            entries = [entry for entry in os.scandir(self._resolve(folder)) if entry.is_dir()]
+        except OSError as error:
+            raise Problem("not-allowed", "The folder cannot be read.") from error
+        # A link may lead out of the allowed folder; a name that is not valid text cannot be sent back.
+        real = {entry.name: Path(entry.path).resolve() for entry in entries if not entry.name.startswith(".")}
+        below = (name for name, path in real.items() if path.is_relative_to(allowed) and valid_text(name) == name)
+        return [Path(folder, name).as_posix() for name in sorted(below, key=str.casefold)[:MAX_SUBFOLDERS]]
+
+    def remove(self, *paths: Path, videos: tuple[str, ...] = ()) -> None:
+        """Remove files below folders, or videos, from the index; the files stay."""
+        self.check_allowed()
+        self.library.index.remove(*paths, videos=videos)
+        self.library.clear_cache()
+
+    def _resolve(self, folder: str) -> Path:
+        allowed = self.check_allowed()
         try:
             path = (allowed / Path(folder).expanduser()).resolve()
             usable = path.is_relative_to(allowed) and path.is_dir()
@@ -258,6 +288,41 @@ class BackgroundIndexing:
 def valid_text(text: str) -> str:
     """A file name as valid Unicode: names may hold any bytes."""
     return text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def index_command(folder: Path, hide: bool = False) -> str:
+    """The command that adds videos to an index, from any terminal; ``hide``: without the path of the index."""
+    if folder == default_folder() and "CENTERCLIP_INDEX" not in os.environ:
+        return "centerclip index ~/Videos"
+    return f"centerclip index --index {'DIR' if hide else shlex.quote(str(folder.absolute()))} ~/Videos"
+
+
+def has_desktop() -> bool:
+    """Whether a window would open in front of the person who runs this."""
+    if os.environ.get("SSH_CONNECTION"):
+        return False
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def reveal(path: Path) -> None:
+    """Show a file in the file manager."""
+    if sys.platform == "win32":
+        commands = [["explorer", f"/select,{path}"]]
+    elif sys.platform == "darwin":
+        commands = [["open", "-R", str(path)]]
+    else:
+        manager = "org.freedesktop.FileManager1"
+        show = ["dbus-send", "--session", "--print-reply", f"--dest={manager}", "/" + manager.replace(".", "/")]
+        show += [f"{manager}.ShowItems", f"array:string:{path.as_uri()}", "string:"]
+        commands = [show, ["xdg-open", str(path.parent)]]  # the second cannot select the file
+    for command in commands:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(command, check=False, capture_output=True, timeout=REVEAL_SECONDS)
+            if done.returncode == 0 or sys.platform == "win32":  # Explorer returns 1
+                return
+    raise Problem("failed", "There is no file manager to show the file in.")
 
 
 def _folder_id(path: Path) -> str:

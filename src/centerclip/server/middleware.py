@@ -15,6 +15,8 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .problems import Problem
@@ -27,6 +29,7 @@ MAX_BODY_BYTES = 64 * 1024  # of any request but an upload
 COOKIE = "centerclip"
 # What a page needs before it has the token; none of it is private.
 PUBLIC_PATHS = {"/api/v1/health", "/api/v1/login"}
+OWN_SITE = ("same-origin", "none")
 UNSAFE_METHODS = {"POST", "PUT", "PATCH", "DELETE"}
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -90,20 +93,33 @@ class RequestLimits(_Middleware):
             if not self._running[client]:
                 del self._running[client]
             route = getattr(scope.get("route"), "name", "other")
-            method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST") else "other"
+            method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "DELETE") else "other"
             self.metrics.count_request(method, route, status, time.perf_counter() - began)
 
 
 class ApiAliases(_Middleware):
-    """``/api/...`` is the newest version of the API; health and metrics are also where monitoring looks for them."""
+    """``/api/...`` is the newest version of the API; health and metrics are also where monitoring looks for them.
+
+    A path prefix that a proxy did not strip is stripped here.
+    """
+
+    def __init__(self, app: ASGIApp, root_path: str) -> None:
+        super().__init__(app)
+        self.root_path = root_path
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
-        path = scope["path"]
+        path, root = scope["path"], self.root_path
+        if root and path == root:  # the page's addresses are relative to the slash
+            await RedirectResponse(f"{root}/")(scope, receive, send)
+            return
+        if root and path.startswith(f"{root}/"):
+            path = path.removeprefix(root)
         if path in ALIASES:
-            scope["path"] = ALIASES[path]
+            path = ALIASES[path]
         elif path.startswith("/api/") and not VERSIONED.match(path):
-            scope["path"] = f"/api/v1/{path.removeprefix('/api/')}"
+            path = f"/api/v1/{path.removeprefix('/api/')}"
+        scope["path"], scope["root_path"] = path, root
         await self.app(scope, receive, send)
 
 
@@ -154,9 +170,12 @@ class AccessControl(_Middleware):
         if token is None and not is_this_machine(name) and name not in self.settings.hosts:
             raise Problem("not-allowed", "The server does not answer to this host name. Use the address it printed.")
         if scope["method"] in UNSAFE_METHODS:
-            origin = headers.get("origin")
-            foreign = headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
-            if foreign or (origin is not None and _split(origin).netloc != host):
+            origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+            # Browsers leave Sec-Fetch-Site out without HTTPS; behind a proxy the host is not the origin's.
+            foreign = (
+                origin not in (None, f"http://{host}", f"https://{host}") if site is None else site not in OWN_SITE
+            )
+            if foreign and origin not in self.settings.origins:
                 raise Problem("not-allowed", "The request comes from another site's page.")
         private = scope["path"].startswith("/api/") and scope["path"] not in PUBLIC_PATHS
         if token is not None and private and not self._has_token(headers, token):
@@ -232,6 +251,13 @@ def is_this_machine(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def is_local(request: Request) -> bool:
+    """Whether a request was made on this machine, and not to a proxy on it."""
+    host, client = _split(f"//{request.headers.get('host', '')}").hostname, request.client
+    forwarded = "forwarded" in request.headers or "x-forwarded-for" in request.headers
+    return not forwarded and all(is_this_machine(name or "") for name in (host, client and client.host))
 
 
 def _split(url: str) -> SplitResult:

@@ -83,7 +83,7 @@ class Problem(HTTPException):
 def problem_of(error: CenterClipError) -> Problem:
     """What to tell a client about an error; paths of this machine are left out."""
     if isinstance(error, IndexNotFound):
-        return Problem("no-index", "Make one on the server's machine with: centerclip index FOLDER")
+        return Problem("no-index", "Make one with centerclip index on the server's machine; the page has the command.")
     if isinstance(error, UnknownVideo):
         return Problem("unknown-video", "It may have been removed. Search again.")
     if isinstance(error, IndexBusy):
@@ -128,10 +128,11 @@ def install(app: FastAPI) -> None:
 
 
 def _methods(app: FastAPI, path: str) -> list[str]:
-    """The methods that a path takes, as the OpenAPI document lists them."""
+    """The methods that a path takes: those of the OpenAPI document, and HEAD where GET is."""
     return [
-        method.upper()
+        name
         for template, methods in app.openapi()["paths"].items()
         if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path)
         for method in methods
+        for name in (["GET", "HEAD"] if method == "get" else [method.upper()])
     ]

@@ -10,6 +10,7 @@ from .library import Library, valid_text
 
 PREFIX = "/api/v1"
 EXAMPLE_ID = "3f2a9c0d4b5e6f708192a3b4c5d6e7f8"
+EXAMPLE_FOLDER = "a1b2c3d4e5f60718"
 VideoId = Annotated[
     str, Field(description="Hash of the file's content: the same when it is moved or renamed.", examples=[EXAMPLE_ID])
 ]
@@ -114,7 +115,7 @@ class VideoDetail(Video):
 class FolderEntry(ResponseModel):
     """A folder with videos in it or below."""
 
-    id: str = Field(description="For the filter `folder`.", examples=["a1b2c3d4e5f60718"])
+    id: str = Field(description="For the filter `folder`.", examples=[EXAMPLE_FOLDER])
     name: str = Field(examples=["Videos/2023"])
     videos: int = Field(description="Files in it and below.", examples=[120])
 
@@ -135,6 +136,13 @@ class NewFolder(BaseModel):
         "Without it, all folders of the index are updated.",
         examples=["2024/Summer"],
     )
+
+
+class FolderChoices(ResponseModel):
+    """Folders that can be added."""
+
+    path: str = Field(description='Where they are, below the allowed folder; "" is that folder.', examples=["2024"])
+    folders: list[str] = Field(description="To add, or to look into.", examples=[["2024/Spring", "2024/Summer"]])
 
 
 class IndexingState(ResponseModel):
@@ -181,7 +189,11 @@ class ServerStatus(ResponseModel):
     unreadable: int = Field(description="Files that could not be indexed.", examples=[1])
     failures: list[Unreadable] = Field(description="The first hundred of them.")
     indexing: IndexingState
-    can_add_folders: bool
+    can_add_folders: bool = Field(description="And remove videos and folders from the index.")
+    can_reveal: bool = Field(description="Files can be shown in the file manager: the page is on the server's machine.")
+    add_command: str = Field(
+        description="Adds videos, in a terminal of the server's machine.", examples=["centerclip index ~/Videos"]
+    )
     limits: Limits
 
 
@@ -222,8 +234,7 @@ def video_fields(library: Library, entry: VideoEntry) -> dict[str, object]:
         "added": entry.added,
         "segments": entry.segments,
         "note": entry.note,
-        "thumbnail": _frame_url(entry.video_id, entry.duration / 2),
-        "stream": _stream_url(entry.video_id),
+        **_addresses(library, entry.video_id, entry.duration / 2),
     }
 
 
@@ -244,8 +255,7 @@ def _search_hit(library: Library, hit: Hit) -> SearchHit:
         moments=[span(moment.start, moment.end, moment.score) for moment in hit.moments],
         copies=_places(library, hit.copies),
         duplicates=_places(library, hit.duplicates),
-        thumbnail=_frame_url(hit.video_id, (hit.start + hit.end) / 2),
-        stream=_stream_url(hit.video_id),
+        **_addresses(library, hit.video_id, (hit.start + hit.end) / 2),
     )
 
 
@@ -253,9 +263,6 @@ def _places(library: Library, paths: tuple[Path, ...]) -> list[str]:
     return [library.place(path) for path in paths]
 
 
-def _frame_url(video_id: str, time: float) -> str:
-    return f"{PREFIX}/videos/{video_id}/frames/{max(0.0, time):.1f}.jpg"
-
-
-def _stream_url(video_id: str) -> str:
-    return f"{PREFIX}/videos/{video_id}/stream"
+def _addresses(library: Library, video_id: str, time: float) -> dict[str, str]:
+    base = f"{library.root_path}{PREFIX}/videos/{video_id}"
+    return {"thumbnail": f"{base}/frames/{max(0.0, time):.1f}.jpg", "stream": f"{base}/stream"}

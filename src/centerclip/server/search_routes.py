@@ -14,7 +14,7 @@ from ..search.results import seconds_of
 from ..video.container import Limits
 from ..video.errors import NotAVideo, NoVideoStream, TooLarge
 from .problems import Problem, problem_responses
-from .schemas import EXAMPLE_ID, SearchResults, search_results
+from .schemas import EXAMPLE_FOLDER, EXAMPLE_ID, SearchResults, search_results
 from .service import Service, ServiceDep
 from .settings import ServeSettings
 
@@ -29,14 +29,54 @@ Sentence = Annotated[
     QueryParam(max_length=1000, description="What the video shows.", examples=["a dog catches a frisbee"]),
 ]
 QueryName = Annotated[
-    str | None, QueryParam(pattern="^[0-9a-f]{24}$", description="Name of an earlier query by image or clip.")
+    str | None,
+    QueryParam(
+        pattern="^[0-9a-f]{24}$",
+        description="Name of an earlier query by image or clip.",
+        examples=["9b1c5ab7d6e0f1a2b3c4d5e6"],
+    ),
 ]
 VideoIdParam = Annotated[str, PathParam(pattern="^[0-9a-f]{32}$", description="A video's id.", examples=[EXAMPLE_ID])]
-Top = Annotated[int, QueryParam(ge=1, le=200, description="How many hits at most.")]
-NamePattern = Annotated[
-    str | None, QueryParam(max_length=200, description="Part of the file's name, or a pattern: `IMG_*`.")
-]
-FolderId = Annotated[str | None, QueryParam(max_length=64, description="Id of a folder: only files below it.")]
+Top = Annotated[int, QueryParam(ge=1, le=200, description="How many hits at most.", examples=[24])]
+
+
+class FilterOptions:
+    """Which files count, the same for searches and lists."""
+
+    def __init__(
+        self,
+        folder: Annotated[
+            str | None,
+            QueryParam(max_length=64, description="Id of a folder: only files below it.", examples=[EXAMPLE_FOLDER]),
+        ] = None,
+        name: Annotated[
+            str | None,
+            QueryParam(max_length=200, description="Part of the file's name, or a pattern.", examples=["IMG_*"]),
+        ] = None,
+        min_duration: Annotated[
+            float | None, QueryParam(ge=0, allow_inf_nan=False, description="Seconds.", examples=[60])
+        ] = None,
+        max_duration: Annotated[
+            float | None, QueryParam(ge=0, allow_inf_nan=False, description="Seconds.", examples=[600])
+        ] = None,
+        after: Annotated[
+            str | None,
+            QueryParam(
+                max_length=40, description="Files changed at or after: 2024 or 2024-05.", examples=["2024-05-31"]
+            ),
+        ] = None,
+        before: Annotated[
+            str | None, QueryParam(max_length=40, description="Files changed before.", examples=["2025"])
+        ] = None,
+    ) -> None:
+        self.folder, self.name = folder, name or None
+        self.min_duration, self.max_duration = min_duration, max_duration
+        self.after, self.before = (
+            seconds_of(date or None, option=option) for date, option in ((after, "after"), (before, "before"))
+        )
+
+
+FilterOptionsDep = Annotated[FilterOptions, Depends()]
 
 
 class SearchOptions:
@@ -44,32 +84,20 @@ class SearchOptions:
 
     def __init__(
         self,
+        filters: FilterOptionsDep,
         top: Top = 24,
-        moments: Annotated[bool, QueryParam(description="Rank moments: a video can appear several times.")] = False,
-        folder: FolderId = None,
-        name: NamePattern = None,
-        min_duration: Annotated[float | None, QueryParam(ge=0, allow_inf_nan=False, description="Seconds.")] = None,
-        max_duration: Annotated[float | None, QueryParam(ge=0, allow_inf_nan=False, description="Seconds.")] = None,
-        after: Annotated[
-            str | None,
-            QueryParam(max_length=40, description="Files modified at or after: 2024, 2024-05, 2024-05-31."),
+        moments: Annotated[
+            bool, QueryParam(description="Rank moments: a video can appear several times.", examples=[True])
+        ] = False,
+        min_score: Annotated[
+            float | None, QueryParam(ge=-1, le=1, description="Leave out hits below.", examples=[0.25])
         ] = None,
-        before: Annotated[str | None, QueryParam(max_length=40, description="Files modified before.")] = None,
-        min_score: Annotated[float | None, QueryParam(ge=-1, le=1, description="Leave out hits below.")] = None,
-        everything: Annotated[bool, QueryParam(alias="all", description="Show near-duplicates too.")] = False,
+        everything: Annotated[
+            bool, QueryParam(alias="all", description="Show near-duplicates too.", examples=[True])
+        ] = False,
     ) -> None:
-        self.folder = folder
-        self.options: dict[str, Any] = {
-            "top": top,
-            "moments": moments,
-            "name": name or None,
-            "min_duration": min_duration,
-            "max_duration": max_duration,
-            "after": _date(after, "after"),
-            "before": _date(before, "before"),
-            "min_score": min_score,
-            "collapse": not everything,
-        }
+        given = {"top": top, "moments": moments, "min_score": min_score, "collapse": not everything}
+        self.options: dict[str, Any] = {**vars(filters), **given}
 
 
 SearchOptionsDep = Annotated[SearchOptions, Depends()]
@@ -93,7 +121,9 @@ async def search_by_example(
     service: ServiceDep,
     options: SearchOptionsDep,
     file: Annotated[UploadFile, File(description="An image or a short clip of something similar.")],
-    q: Annotated[str | None, Form(max_length=1000, description="Words that count as much: at night.")] = None,
+    q: Annotated[
+        str | None, Form(max_length=1000, description="Words that count as much.", examples=["at night"])
+    ] = None,
 ) -> SearchResults:
     """Videos that look like an image or a clip, and show what the sentence says if there is one."""
     with tempfile.TemporaryDirectory(prefix="centerclip-") as folder:
@@ -111,7 +141,11 @@ async def similar(
     start: Annotated[
         float | None,
         QueryParam(
-            ge=0, le=1e6, allow_inf_nan=False, description="Like the segment at this second; default: the whole video."
+            ge=0,
+            le=1e6,
+            allow_inf_nan=False,
+            description="Like the segment at this second; default: the whole video.",
+            examples=[12.5],
         ),
     ] = None,
     top: Top = 24,
@@ -130,17 +164,10 @@ async def encode_query(service: Service, q: str | None, query: str | None) -> Qu
     return Query(await service.sentences.vector(q.strip()), has_text=True)
 
 
-def _date(text: str | None, option: str) -> float | None:
-    try:
-        return seconds_of(text or None, option=option)
-    except (OverflowError, OSError) as error:
-        raise Problem("bad-query", f"{option}: the date is out of range") from error
-
-
 def _search(service: Service, options: SearchOptions, encoded: Query, name: str | None) -> SearchResults:
-    library = service.library
-    folder = library.folder(options.folder) if options.folder else None
-    return search_results(library, library.index.search_query(encoded, folder=folder, **options.options), name)
+    library, chosen = service.library, options.options
+    folder = library.folder(chosen["folder"]) if chosen["folder"] else None
+    return search_results(library, library.index.search_query(encoded, **{**chosen, "folder": folder}), name)
 
 
 def _save(file: UploadFile, path: Path) -> None:
@@ -176,6 +203,8 @@ def _check_upload(path: Path, settings: ServeSettings) -> str:
         ) from error
     except (NotAVideo, NoVideoStream) as error:
         raise Problem("wrong-type", "Upload an image (JPEG, PNG, WebP, GIF) or a short video clip.") from error
+    except (OSError, ValueError, MemoryError) as error:  # what FFmpeg says of damaged files
+        raise Problem("unreadable-video", "The clip is damaged. Check that it plays in a video player.") from error
     return "video"
 
 

@@ -1,44 +1,84 @@
 """The server itself: status, folders and indexing, login, health, metrics."""
 
 from pathlib import Path
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
+from fastapi import Path as PathParam
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from .. import __version__
-from .middleware import COOKIE, cookie_value, is_token
+from .library import has_desktop, index_command
+from .middleware import COOKIE, cookie_value, is_local, is_token
 from .problems import Problem, problem_responses
-from .schemas import FolderEntry, FolderList, Health, IndexingState, Limits, NewFolder, ServerStatus, Token, Unreadable
+from .schemas import (
+    EXAMPLE_FOLDER,
+    FolderChoices,
+    FolderEntry,
+    FolderList,
+    Health,
+    IndexingState,
+    Limits,
+    NewFolder,
+    ServerStatus,
+    Token,
+    Unreadable,
+)
 from .service import Service, ServiceDep
 
 MAX_FAILURES = 100  # shown in the status
 WEEK = 7 * 24 * 3600  # seconds
 router = APIRouter(tags=["server"])
+public = APIRouter(tags=["server"])  # what needs no token
 
 
 @router.get("/status", summary="What is in the index", responses=problem_responses(503))
-async def status(service: ServiceDep) -> ServerStatus:
+async def get_status(service: ServiceDep, request: Request) -> ServerStatus:
     """The size of the index, and how far indexing is."""
-    return await service.info_pool.run(_status, service)
+    return await service.info_pool.run(_status, service, is_local(request))
 
 
 @router.get("/folders", summary="Folders with videos", responses=problem_responses(503))
-async def folders(service: ServiceDep) -> FolderList:
+async def list_folders(service: ServiceDep) -> FolderList:
     """The folders that were indexed and those below, for the filter `folder`."""
     entries = await service.info_pool.run(service.library.folders)
     return FolderList(folders=[FolderEntry(id=entry.id, name=entry.name, videos=entry.videos) for entry in entries])
 
 
 @router.post("/folders", summary="Index a folder", status_code=202, responses=problem_responses(403, 409, 422))
-async def add_folder(service: ServiceDep, folder: NewFolder) -> ServerStatus:
+async def add_folder(service: ServiceDep, request: Request, folder: NewFolder) -> ServerStatus:
     """Index a folder in the background, if the server was started with `--allow-folders`. `status` has the progress."""
     await service.info_pool.run(service.indexing.start, folder.path)
-    return await service.info_pool.run(_status, service)
+    return await service.info_pool.run(_status, service, is_local(request))
 
 
-@router.post("/login", summary="Log this browser in", status_code=204, responses=problem_responses(401))
+@router.get("/available-folders", summary="Folders that can be added", responses=problem_responses(403, 422))
+async def list_available_folders(
+    service: ServiceDep,
+    path: Annotated[str, Query(max_length=4096, description="Look into this one of them.", examples=["2024"])] = "",
+) -> FolderChoices:
+    """The folders below the one of `--allow-folders`, level by level, to choose one to index."""
+    return FolderChoices(path=path, folders=await service.info_pool.run(service.indexing.subfolders, path))
+
+
+@router.delete(
+    "/folders/{folder_id}",
+    summary="Remove a folder from the index",
+    status_code=204,
+    responses=problem_responses(403, 404, 409, 422, 503),
+)
+async def remove_folder(
+    service: ServiceDep,
+    folder_id: Annotated[str, PathParam(max_length=64, description="A folder's id.", examples=[EXAMPLE_FOLDER])],
+) -> None:
+    """Forget the videos in a folder and below, if the server was started with `--allow-folders`. The files stay."""
+    folder = await service.info_pool.run(service.library.folder, folder_id)
+    await service.upload_pool.run(service.indexing.remove, folder)
+
+
+@public.post("/login", summary="Log this browser in", status_code=204, responses=problem_responses(401))
 async def login(service: ServiceDep, request: Request, body: Token) -> Response:
     """Exchange the token for a cookie: the images and videos of a page cannot send a header."""
     expected = service.settings.token
@@ -52,12 +92,13 @@ async def login(service: ServiceDep, request: Request, body: Token) -> Response:
             max_age=WEEK,
             httponly=True,
             samesite="strict",
+            path=service.settings.root_path or "/",
             secure=request.url.scheme == "https",
         )
     return response
 
 
-@router.get("/health", summary="Whether the server is up")
+@public.get("/health", summary="Whether the server is up")
 async def health() -> Health:
     """Needs no token and reveals nothing else."""
     return Health(status="ok")
@@ -70,7 +111,7 @@ async def metrics(service: ServiceDep) -> Response:
     return PlainTextResponse(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
-def _status(service: Service) -> ServerStatus:
+def _status(service: Service, local: bool) -> ServerStatus:
     library, run, settings = service.library, service.indexing.run, service.settings
     index = library.status()
     if index is not None:  # it may have been made after the server was started
@@ -100,6 +141,9 @@ def _status(service: Service) -> ServerStatus:
             error=run.error,
         ),
         can_add_folders=settings.folders is not None,
+        can_reveal=local and has_desktop(),
+        # Only who has nothing else to see is shown where the index is, and only on this machine.
+        add_command=index_command(library.index.folder, hide=not local or bool(index and index.videos)),
         limits=Limits(bytes=settings.upload_bytes, pixels=settings.upload_pixels, clip_seconds=settings.upload_seconds),
     )
 

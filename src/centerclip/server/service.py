@@ -32,7 +32,7 @@ class Service:
 
     def __init__(self, index: VideoIndex, settings: ServeSettings) -> None:
         self.settings = settings
-        self.library = Library(index)
+        self.library = Library(index, settings.root_path)
         self.indexing = BackgroundIndexing(self.library, settings.folders)
         self.thumbnails = Thumbnails(DiskCache(settings.cache / "frames", settings.thumbnail_bytes))
         self.pieces = Pieces(DiskCache(settings.cache / "pieces", settings.piece_bytes))

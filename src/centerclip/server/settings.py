@@ -22,7 +22,9 @@ class ServeSettings:
         token: the secret that clients have to send; None lets in everyone who reaches the port.
         hosts: host names that are accepted without a token, beside this machine's own. Any other name is refused:
             a page on the web could make its own name resolve to this machine and read the answers (DNS rebinding).
-        folders: folders below this one can be added from the page; None: no folder can.
+        folders: folders below this one can be added from the page, and videos removed from the index; None: neither.
+        origins: other sites whose pages may use the API, such as ``https://example.org`` (CORS).
+        root_path: the path under which a proxy shows the server, such as ``/clips``; the proxy may strip it or not.
         cache: folder for thumbnails and converted video.
         thumbnail_bytes: size limit of the thumbnail cache.
         piece_bytes: size limit of the cache of converted video.
@@ -38,6 +40,8 @@ class ServeSettings:
     token: str | None = None
     hosts: tuple[str, ...] = ()
     folders: Path | None = None
+    origins: tuple[str, ...] = ()
+    root_path: str = ""
     cache: Path = field(default_factory=cache_folder)
     thumbnail_bytes: int = 512 * MEGABYTE
     piece_bytes: int = 2 * GIGABYTE

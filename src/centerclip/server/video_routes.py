@@ -1,9 +1,9 @@
 """Videos of the index: the list, one with its segments, its frames, and its file with HTTP ranges."""
 
 import asyncio
+import math
 import os
 from enum import IntEnum
-from fnmatch import fnmatch
 from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,11 +15,15 @@ from fastapi.responses import FileResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from ..search import Query, VideoEntry
-from ..video.cut import PIECE_SECONDS, codec_of
+from ..search.results import Filters
+from ..search.store import File
+from ..video.cut import PIECE_SECONDS, codec_of, copy_clip, encode_clip
 from ..video.errors import VideoError
+from .library import has_desktop, reveal, valid_text
+from .middleware import is_local
 from .problems import Problem, problem_responses
 from .schemas import Video, VideoDetail, VideoList, span, video_fields
-from .search_routes import FolderId, NamePattern, QueryName, Sentence, VideoIdParam, encode_query
+from .search_routes import FilterOptions, FilterOptionsDep, QueryName, Sentence, VideoIdParam, encode_query
 from .service import Service, ServiceDep
 
 # The id is a hash of the content, so a frame never changes; the file may go, or be replaced by one that is not indexed.
@@ -37,6 +41,7 @@ MEDIA_TYPES = {
     ".ts": "video/mp2t",
     ".mpg": "video/mpeg",
 }
+MAX_CLIP_SECONDS = 600.0  # one clip is cut at a time, and others wait for it
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 FILE_PROBLEMS = problem_responses(404, 409, 410, 422, 503)
 router = APIRouter(tags=["videos"])
@@ -51,22 +56,22 @@ class FrameWidth(IntEnum):
 
 
 @router.get("/videos", summary="All videos", responses=problem_responses(404, 422, 503))
-async def videos(
+async def list_videos(
     service: ServiceDep,
-    name: NamePattern = None,
-    folder: FolderId = None,
+    filters: FilterOptionsDep,
     sort: Annotated[
-        Literal["place", "added", "modified", "duration"], QueryParam(description="Newest or longest first.")
+        Literal["place", "title", "added", "modified", "duration"],
+        QueryParam(description="The newest or longest first, or by folder or name.", examples=["added"]),
     ] = "place",
-    offset: Annotated[int, QueryParam(ge=0, le=10**9, description="How many to skip.")] = 0,
-    limit: Annotated[int, QueryParam(ge=1, le=500, description="How many at most.")] = 60,
+    offset: Annotated[int, QueryParam(ge=0, le=10**9, description="How many to skip.", examples=[60])] = 0,
+    limit: Annotated[int, QueryParam(ge=1, le=500, description="How many at most.", examples=[60])] = 60,
 ) -> VideoList:
-    """The videos of the index, by place, or the newest or longest first."""
-    return await service.info_pool.run(_list, service, name, folder, sort, offset, limit)
+    """The videos of the index, by place or name, or the newest or longest first."""
+    return await service.info_pool.run(_list, service, filters, sort, offset, limit)
 
 
 @router.get("/videos/{video_id}", summary="One video, segment by segment", responses=problem_responses(404, 422))
-async def video(
+async def get_video(
     service: ServiceDep, video_id: VideoIdParam, q: Sentence = None, query: QueryName = None
 ) -> VideoDetail:
     """A video, and with a query how well each of its segments matches it."""
@@ -80,18 +85,17 @@ async def video(
     response_class=Response,
     responses=FILE_PROBLEMS | {200: {"content": {"image/jpeg": BINARY}, "description": "The frame at this time."}},
 )
-async def frame(
+async def get_frame(
     service: ServiceDep,
     video_id: VideoIdParam,
     time: Annotated[float, PathParam(ge=0, le=1e6, allow_inf_nan=False, description="Seconds.", examples=[12.5])],
-    width: Annotated[FrameWidth, QueryParam(description="Pixels, at most.")] = FrameWidth.MEDIUM,
+    width: Annotated[FrameWidth, QueryParam(description="Pixels, at most.", examples=[320])] = FrameWidth.MEDIUM,
 ) -> Response:
     """The frame that is on the screen at this time, to a tenth of a second."""
     path = await service.frame_pool.run(_thumbnail, service, video_id, time, width)
     return FileResponse(path, media_type="image/jpeg", headers={"cache-control": CACHE_FRAME})
 
 
-@router.head("/videos/{video_id}/stream", include_in_schema=False)
 @router.get(
     "/videos/{video_id}/stream",
     summary="The file, or converted pieces of it",
@@ -108,10 +112,11 @@ async def stream(
     service: ServiceDep,
     video_id: VideoIdParam,
     convert: Annotated[
-        Literal["mp4"] | None, QueryParam(alias="as", description="H.264 in MP4, for files that browsers cannot play.")
+        Literal["mp4"] | None,
+        QueryParam(alias="as", description="H.264 in MP4, for files that browsers cannot play.", examples=["mp4"]),
     ] = None,
     piece: Annotated[
-        int, QueryParam(ge=0, le=10**6, description=f"Which {PIECE_SECONDS:g} seconds of it, with `as`.")
+        int, QueryParam(ge=0, le=10**6, description=f"Which {PIECE_SECONDS:g} seconds of it, with `as`.", examples=[1])
     ] = 0,
 ) -> Response:
     """The file as it is, with HTTP ranges; or 30 seconds of it, converted."""
@@ -125,6 +130,49 @@ async def stream(
         file.close()
         return Response(status_code=304, headers={"etag": etag, "cache-control": CACHE_FILE})
     return OpenFileResponse(file, path, etag, service.settings.stall_seconds)
+
+
+@router.get(
+    "/videos/{video_id}/clip.mp4",
+    summary="A moment as a file",
+    response_class=Response,
+    responses=FILE_PROBLEMS | {200: {"content": {"video/mp4": BINARY}, "description": "The moment, with its sound."}},
+)
+async def get_clip(
+    service: ServiceDep,
+    video_id: VideoIdParam,
+    start: Annotated[float, QueryParam(ge=0, le=1e6, allow_inf_nan=False, description="Seconds.", examples=[12.5])],
+    seconds: Annotated[float, QueryParam(ge=0.1, le=MAX_CLIP_SECONDS, description="How long it is.", examples=[7])],
+) -> Response:
+    """A part of the video, to keep: copied without loss from the keyframe before, or encoded where MP4 needs it."""
+    path, name = await service.piece_pool.run(_clip, service, video_id, start, start + seconds)
+    return FileResponse(path, media_type="video/mp4", filename=name, headers={"cache-control": CACHE_FILE})
+
+
+@router.post(
+    "/videos/{video_id}/reveal",
+    summary="Show the file in the file manager",
+    status_code=204,
+    responses=problem_responses(403, 404, 409, 410, 422, 503),
+)
+async def reveal_file(service: ServiceDep, request: Request, video_id: VideoIdParam) -> None:
+    """Open the file's folder on the server's machine, if the request comes from there and it has a desktop."""
+    if not (is_local(request) and has_desktop()):
+        raise Problem("not-allowed", "Files can be shown in the file manager of the server's own machine only.")
+    await service.info_pool.run(lambda: reveal(service.library.path_of(video_id)))
+
+
+@router.delete(
+    "/videos/{video_id}",
+    summary="Remove a video from the index",
+    status_code=204,
+    responses=problem_responses(403, 404, 409, 422, 503),
+)
+async def remove_video(service: ServiceDep, video_id: VideoIdParam) -> None:
+    """Forget a video, if the server was started with `--allow-folders`. The file stays."""
+    service.indexing.check_allowed()
+    await service.info_pool.run(service.library.index.video, video_id)
+    await service.upload_pool.run(service.indexing.remove, videos=(video_id,))
 
 
 class OpenFileResponse(FileResponse):
@@ -169,26 +217,26 @@ class OpenFileResponse(FileResponse):
             self.file.close()
 
 
-def _list(service: Service, name: str | None, folder: str | None, sort: str, offset: int, limit: int) -> VideoList:
+def _list(service: Service, filters: FilterOptions, sort: str, offset: int, limit: int) -> VideoList:
     library = service.library
-    below = library.folder(folder) if folder else None
-    entries = [entry for entry in library.videos() if _matches(entry, name, below)]
-    if sort != "place":
+    below = library.folder(filters.folder) if filters.folder else None
+    entries = [entry for entry in library.videos() if _matches(entry, filters, below)]
+    if sort == "title":
+        entries.sort(key=lambda entry: entry.title.casefold())
+    elif sort != "place":
         entries.sort(key=lambda entry: -getattr(entry, sort))
     page = [Video.model_validate(video_fields(library, entry)) for entry in entries[offset : offset + limit]]
     return VideoList(total=len(entries), offset=offset, videos=page)
 
 
-def _matches(entry: VideoEntry, name: str | None, below: Path | None) -> bool:
-    paths = [entry.path, *entry.copies]
-    if below is not None:
-        paths = [path for path in paths if path.is_relative_to(below)]
-    if name:
-        pattern = name.casefold()
-        if not any(letter in pattern for letter in "*?["):
-            pattern = f"*{pattern}*"
-        paths = [path for path in paths if fnmatch(path.name.casefold(), pattern)]
-    return bool(paths)
+def _matches(entry: VideoEntry, options: FilterOptions, below: Path | None) -> bool:
+    high = math.inf if options.max_duration is None else options.max_duration
+    if not (options.min_duration or 0) <= entry.duration <= high:
+        return False
+    filters = Filters(None if below is None else str(below), options.name, after=options.after, before=options.before)
+    # Copies have a time of their own, which a list does not show.
+    files = (File(str(path), 0, round(entry.modified * 1e9), entry.video_id) for path in (entry.path, *entry.copies))
+    return any(map(filters.keep_file, files))
 
 
 def _detail(service: Service, video_id: str, query: Query | None) -> VideoDetail:
@@ -225,6 +273,23 @@ def _open_piece(service: Service, video_id: str, number: int) -> tuple[FileIO, P
         raise _past_the_end(duration)
     path = service.pieces.piece(video_id, service.library.path_of(video_id), number)
     return path.open("rb", buffering=0), path
+
+
+def _clip(service: Service, video_id: str, start: float, end: float) -> tuple[Path, str]:
+    entry = service.library.index.video(video_id)
+    if start >= entry.duration:
+        raise _past_the_end(entry.duration)
+    source = service.library.path_of(video_id)
+
+    def cut(target: Path) -> None:
+        try:
+            copy_clip(source, target, start, end)
+        except VideoError:  # MP4 does not take every codec
+            encode_clip(source, target, start, end)
+
+    path = service.pieces.cache.get_or_make(f"{video_id}-{start:.2f}-{end:.2f}.mp4", cut)
+    times = "-".join(f"{int(time // 60)}.{time % 60:04.1f}" for time in (start, end))
+    return path, f"{valid_text(entry.title)} {times}.mp4"
 
 
 def _past_the_end(duration: float) -> Problem:

@@ -1,5 +1,7 @@
 // The REST API: fetch, with errors that say what to do.
 
+const ROOT = "api/v1"; // relative to the page, which may be below a path of a proxy
+
 export class Problem extends Error {
   constructor(status, kind, title, detail) {
     super(detail || title);
@@ -14,7 +16,7 @@ export function watchReach(listener) { onReach = listener; }
 /** Call the API. `params` become the query string, without empty ones. */
 export async function api(path, { params = {}, method = "GET", json, form, signal } = {}) {
   const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== "" && value != null && value !== false));
-  const address = `/api/v1${path}${query.size ? `?${query}` : ""}`;
+  const address = `${ROOT}${path}${query.size ? `?${query}` : ""}`;
   const headers = json ? { "content-type": "application/json" } : {};
   let response;
   try {
@@ -38,7 +40,21 @@ export function clock(seconds) {
   return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${rest}` : `${minutes}:${rest}`;
 }
 
+/** A part of a video as 0:12 – 0:19; with tenths where whole seconds would show nothing: 0:00.2 – 0:00.9. */
+export function between(start, end) {
+  const tenths = (seconds) => `${clock(seconds + 1e-6)}.${Math.floor(10 * seconds + 1e-6) % 10}`;
+  return (end - start < 1 ? [tenths(start), tenths(end)] : [clock(start), clock(end)]).join(" – ");
+}
+
 /** The address of a frame of a video. */
 export function frame(id, time, width = 320) {
-  return `/api/v1/videos/${id}/frames/${Math.max(0, time).toFixed(1)}.jpg?width=${width}`;
+  return `${ROOT}/videos/${id}/frames/${Math.max(0, time).toFixed(1)}.jpg?width=${width}`;
+}
+
+/** The address of the file of a video. */
+export function stream(id) { return `${ROOT}/videos/${id}/stream`; }
+
+/** The address of a part of a video as a file. */
+export function clip(id, start, end) {
+  return `${ROOT}/videos/${id}/clip.mp4?${new URLSearchParams({ start: start.toFixed(2), seconds: Math.min(600, Math.max(0.5, end - start)).toFixed(2) })}`;
 }

@@ -1,6 +1,6 @@
 // Hits as cards: thumbnail, time, score, and place in the video; hovering plays the moment.
 
-import { clock, frame } from "./api.js";
+import { between, clock, frame, stream } from "./api.js";
 
 const HOVER_MS = 220; // before a preview starts: moving the pointer across starts nothing
 const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -13,12 +13,14 @@ export function card(hit, onOpen, onAlike) {
   const picture = item.querySelector(".picture"), image = item.querySelector("img.front"), back = item.querySelector("img.back");
   item.dataset.video = hit.video_id;
   item.dataset.start = start;
-  item.querySelector(".time").textContent = isHit ? `${clock(start)} – ${clock(end)}` : clock(hit.duration);
+  item.querySelector(".time").textContent = isHit ? between(start, end) : clock(hit.duration);
   const score = item.querySelector(".score");
   if (isHit) { score.textContent = hit.score.toFixed(2); score.title = "Similarity to the query; comparable within one search"; }
   else score.remove();
   item.querySelector(".title").textContent = hit.title;
-  item.querySelector(".place").textContent = isHit && hit.duplicates?.length ? `${hit.place} · ${hit.duplicates.length} near-${hit.duplicates.length === 1 ? "duplicate" : "duplicates"}` : hit.place;
+  const folder = hit.place.includes("/") ? hit.place.slice(0, hit.place.lastIndexOf("/")) : hit.place, doubles = hit.duplicates?.length;
+  item.querySelector(".place").textContent = doubles ? `${folder} · ${doubles} near-${doubles === 1 ? "duplicate" : "duplicates"}` : folder;
+  item.querySelector(".place").title = hit.place;
   const where = item.querySelector(".where");
   for (const moment of isHit ? hit.moments : []) {
     const mark = document.createElement("i");
@@ -33,9 +35,6 @@ export function card(hit, onOpen, onAlike) {
   image.src = frame(hit.video_id, isHit ? (start + end) / 2 : hit.duration / 2);
   back.src = image.src; // the same image, blurred, fills the sides of a narrow one
   const open = item.querySelector(".open");
-  open.setAttribute("aria-label", isHit
-    ? `Play ${hit.title}, from ${clock(start)} to ${clock(end)}, match ${hit.score.toFixed(2)}`
-    : `Play ${hit.title}, ${clock(hit.duration)} long`);
   open.addEventListener("click", () => onOpen(hit, item));
   const alike = item.querySelector(".alike");
   alike.setAttribute("aria-label", `More like this: ${hit.title}`);
@@ -68,12 +67,13 @@ function preview(target, picture, hit, start, end) {
     video = document.createElement("video");
     Object.assign(video, { muted: true, playsInline: true, preload: "auto", disableRemotePlayback: true });
     video.style.opacity = 0;
-    video.addEventListener("loadedmetadata", () => { video.currentTime = start; });
+    const slide = () => { if (video) { video.remove(); video = null; slides = slideshow(picture, hit, start, end); } };
+    video.addEventListener("loadedmetadata", () => { if (video?.videoWidth) video.currentTime = start; else slide(); });
     video.addEventListener("seeked", () => { if (video) { video.style.opacity = 1; video.play().catch(() => {}); } });
     video.addEventListener("timeupdate", () => { if (video && video.currentTime >= Math.max(end, start + 1)) video.currentTime = start; });
     video.addEventListener("ended", () => { if (video) video.currentTime = start; });
-    video.addEventListener("error", () => { if (video) { video.remove(); video = null; slides = slideshow(picture, hit, start, end); } });
-    video.src = hit.stream;
+    video.addEventListener("error", slide);
+    video.src = stream(hit.video_id);
     picture.querySelector("img.front")?.after(video);
   };
   target.addEventListener("pointerenter", (event) => {

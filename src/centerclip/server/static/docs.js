@@ -33,7 +33,7 @@ function route(method, path, facts, schemas) {
   return box;
 }
 
-const answer = await fetch("/api/v1/openapi.json").catch(() => null);
+const answer = await fetch("api/v1/openapi.json").catch(() => null);
 const routes = document.getElementById("routes");
 if (answer?.ok) {
   const document_ = await answer.json();

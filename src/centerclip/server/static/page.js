@@ -5,10 +5,10 @@ import { card } from "./cards.js";
 import { Player } from "./player.js";
 
 const TYPING_PAUSE_MS = 280; // without a key press, before a search starts
-const TOP = 24, MAX_TOP = 200; // hits at first, and after Show more
+const TOP = 24, MAX_TOP = 200, MAX_LIST = 500; // hits at first and after Show more; videos that a request lists
 const $ = (id) => document.getElementById(id);
 const FILTERS = ["folder", "name", "length", "after", "before", "moments", "all"];
-const empty = { q: "", query: "", like: "", at: "", folder: "", name: "", length: "", after: "", before: "", moments: "", all: "", v: "", t: "" };
+const empty = { q: "", query: "", like: "", at: "", folder: "", name: "", length: "", after: "", before: "", moments: "", all: "", sort: "", v: "", t: "" };
 
 let state = { ...empty };
 let sample = null; // the uploaded file: sent again when words are added
@@ -21,6 +21,8 @@ let typing;
 const player = new Player({
   onClose: () => go({ v: "", t: "" }, { push: false, search: false }),
   onAlike: (hit, seconds) => alike(hit, seconds),
+  onRemove: (hit) => remove(hit),
+  can: () => ({ reveal: status?.can_reveal, remove: status?.can_add_folders }),
   link: (hit, seconds) => location.origin + address({ ...state, v: hit.video_id, t: seconds.toFixed(1) }),
 });
 
@@ -28,7 +30,7 @@ const player = new Player({
 
 function address(wanted) {
   const query = new URLSearchParams(Object.entries(wanted).filter(([name, value]) => name in empty && value));
-  return query.size ? `/?${query}` : "/";
+  return location.pathname + (query.size ? `?${query}` : "");
 }
 
 function read() {
@@ -61,9 +63,12 @@ function fill() {
   for (const name of FILTERS) {
     if ($(name).type === "checkbox") $(name).checked = state[name] === "1"; else $(name).value = state[name];
   }
+  $("sort").value = state.sort;
+  $("filters").disabled = Boolean(state.like); // "more like this" looks at all videos
   const active = FILTERS.filter((name) => state[name]).length;
   $("filter-count").hidden = !active;
   $("filter-count").textContent = active;
+  $("toggle-filters").setAttribute("aria-label", active ? `Filters: ${active} set` : "Filters");
   $("sample").hidden = !(state.query || state.like || sample);
   $("q").placeholder = $("sample").hidden ? "Describe what the video shows" : "add words (optional)";
   if (state.like) { $("sample-name").textContent = "similar to this moment"; $("sample-picture").src = frame(state.like, Number(state.at || 0), 160); }
@@ -76,8 +81,11 @@ function fill() {
 function narrowing() {
   const [min_duration, max_duration] = state.length ? state.length.split("-") : ["", ""];
   const { folder, name, after, before } = state;
-  return { folder, name, after, before, min_duration, max_duration, moments: state.moments && "true", all: state.all && "true", top: top_ };
+  return { folder, name, after, before, min_duration, max_duration };
 }
+
+const options = () => ({ ...narrowing(), moments: state.moments && "true", all: state.all && "true", top: top_ });
+const list = (offset, limit, signal) => api("/videos", { params: { sort: state.sort || "added", offset, limit, ...narrowing() }, signal });
 
 const isSearch = () => Boolean(state.q || state.query || state.like || sample);
 
@@ -103,37 +111,40 @@ async function ask(signal) {
     form.set("file", sample.file);
     if (state.q) form.set("q", state.q);
     note("Uploading …");
-    const answer = await api("/search", { method: "POST", form, params: narrowing(), signal });
+    const answer = await api("/search", { method: "POST", form, params: options(), signal });
     if (!signal.aborted) go({ query: answer.query }, { search: false });
     return answer;
   }
-  if (state.query) return api("/search", { params: { query: state.query, ...narrowing() }, signal });
+  if (state.query) return api("/search", { params: { query: state.query, ...options() }, signal });
   if (state.like) return api(`/videos/${state.like}/similar`, { params: { start: state.at, top: top_ }, signal });
-  if (state.q) return api("/search", { params: { q: state.q, ...narrowing() }, signal });
-  const list = await api("/videos", { params: { sort: "added", limit: top_, name: state.name, folder: state.folder }, signal });
-  return { hits: list.videos, total: list.total, list: true };
+  if (state.q) return api("/search", { params: { q: state.q, ...options() }, signal });
+  const { videos, total } = await list(0, Math.min(top_, MAX_LIST), signal);
+  return { hits: videos, total, list: true };
 }
 
 function show(answer) {
   player.close(false);
   shown = answer.hits;
   $("hits").replaceChildren(...shown.map((hit) => card(hit, play, alike)));
-  $("more").hidden = shown.length < top_ || top_ >= MAX_TOP;
+  $("more").hidden = answer.list ? shown.length >= answer.total : shown.length < top_ || top_ >= MAX_TOP;
+  $("sorting").hidden = !answer.list || !answer.total;
   $("heading").textContent = answer.list ? "Videos" : "Hits";
   if (answer.list) describeList(answer);
   else if (!shown.length) note("Nothing found.", "No video matches the filters.", "empty");
-  else if (!answer.convincing) note("No convincing match.", "These are the closest, but unrelated searches score as well here.", "weak");
-  else note(state.like ? "Similar videos, best first." : "", `${shown.length}${$("more").hidden ? "" : " best"} ${state.moments ? "moments" : "videos"} in ${(1000 * answer.seconds).toFixed(0)} ms`);
+  else if (!answer.convincing) note("Not sure about these.", "Nearest first.", "weak");
+  else note(state.like ? "Similar videos, best first." : "", `${$("more").hidden ? "" : "Best "}${count(shown.length, state.moments ? "moment" : "video")} in ${(1000 * answer.seconds).toFixed(0)} ms`);
   reopen();
 }
 
 function describeList(answer) {
-  if (answer.total) return note("Newest", ` of ${answer.total.toLocaleString("en")} videos. Describe what you are looking for, or drop an image.`);
-  if (state.name || state.folder) return note("Nothing found.", "No video matches the filters.", "empty");
+  if (answer.total) return note(`${count(answer.total, "video")}.`, "Describe what you are looking for, or drop an image.");
+  if (FILTERS.some((name) => state[name])) return note("Nothing found.", "No video matches the filters.", "empty");
   if (status?.indexing.running) return note("Indexing has started.", "Videos appear here as they are indexed.", "empty");
   const how = status?.can_add_folders ? "Add a folder with the button below, or in a terminal: " : "In a terminal: ";
-  return note("There are no videos yet.", how, "empty", "centerclip index ~/Videos");
+  return note("There are no videos yet.", how, "empty", status?.add_command);
 }
+
+const count = (number, thing) => `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
 
 function note(strong, text = "", kind = "", code = "") {
   const parts = [Object.assign(document.createElement("strong"), { textContent: strong }), ` ${text}`.replace("  ", " ")];
@@ -144,12 +155,14 @@ function note(strong, text = "", kind = "", code = "") {
 
 function complain(problem) {
   if (problem.kind === "token-needed") { askToken(); return; }
-  if (problem.kind === "no-index") { shown = []; $("hits").replaceChildren(); describeList({ total: 0 }); return; }
-  if (problem.kind === "unknown-query") { sample = null; go({ query: "" }, { push: false, search: false }); fill(); }
   if (problem.kind === "offline") return; // the bar says it, and the hits stay
-  if (problem.status === 413 || problem.status === 415 || problem.status === 422) { sample = null; fill(); }
+  player.close(false);
   shown = [];
   $("hits").replaceChildren();
+  $("more").hidden = $("sorting").hidden = true;
+  if (problem.kind === "no-index") { describeList({ total: 0 }); return; }
+  if (problem.kind === "unknown-query") { sample = null; go({ query: "" }, { push: false, search: false }); fill(); }
+  if (problem.status === 413 || problem.status === 415 || problem.status === 422) { sample = null; fill(); }
   note(`${problem.title}.`, problem.message, "empty");
 }
 
@@ -241,7 +254,7 @@ async function take(file) {
     note("Not an image or a video.", "Choose an image or a short video clip.", "weak");
     return;
   }
-  sample = { file, name: file.name, picture: file.type.startsWith("image/") ? URL.createObjectURL(file) : "/static/icon.svg" };
+  sample = { file, name: file.name, picture: file.type.startsWith("image/") ? URL.createObjectURL(file) : "static/icon.svg" };
   top_ = TOP;
   go({ ...empty, q: state.q, ...Object.fromEntries(FILTERS.map((name) => [name, state[name]])) }, { push: false, search: false });
   fill();
@@ -264,7 +277,16 @@ addEventListener("paste", (event) => {
   const file = event.clipboardData?.files[0];
   if (file) { event.preventDefault(); take(file); }
 });
-$("more").firstElementChild.addEventListener("click", () => { top_ = Math.min(MAX_TOP, top_ * 2); find(); });
+$("sort").addEventListener("change", () => go({ sort: $("sort").value, v: "", t: "" }, { push: false }));
+$("more").firstElementChild.addEventListener("click", async () => {
+  if (isSearch()) { top_ = Math.min(MAX_TOP, top_ * 2); find(); return; }
+  const answer = await list(shown.length, 2 * TOP).catch(complain);
+  if (!answer) return;
+  shown = [...shown, ...answer.videos];
+  top_ = shown.length;
+  $("hits").append(...answer.videos.map((video) => card(video, play, alike)));
+  $("more").hidden = shown.length >= answer.total;
+});
 
 // ---- keys ---------------------------------------------------------------------------------------------------------
 
@@ -318,9 +340,7 @@ async function look() {
 
 function showStatus(before) {
   const { indexing } = status;
-  $("figures").textContent = status.index
-    ? `${status.videos.toLocaleString("en")} videos · ${status.hours < 1 ? `${Math.round(status.hours * 60)} minutes` : `${status.hours.toFixed(1)} hours`} · ${status.model} ${status.clustering === "none" ? "" : status.clustering}${status.unreadable ? ` · ${status.unreadable} unreadable` : ""}`
-    : "no index yet";
+  $("figures").textContent = status.index ? `${count(status.videos, "video")} · ${long()}${status.unreadable ? ` · ${status.unreadable} unreadable` : ""}` : "no index yet";
   $("add-folder").hidden = !status.can_add_folders;
   $("indexing").hidden = !indexing.running && !indexing.error;
   $("indexing-progress").hidden = !indexing.running;
@@ -336,6 +356,33 @@ function showStatus(before) {
   const grown = before && before.videos !== status.videos;
   if ((grown || (before && before.index !== status.index)) && !player.element && (!isSearch() || !shown.length)) find();
   if (!before && !shown.length && !isSearch() && !status.videos) describeList({ total: 0 });
+}
+
+function long() {
+  const minutes = Math.round(status.hours * 60);
+  return status.hours >= 1 ? `${status.hours.toFixed(1)} hours` : minutes ? count(minutes, "minute") : count(Math.round(status.hours * 3600), "second");
+}
+
+$("show-about").addEventListener("click", () => {
+  const facts = status?.index ? { Videos: `${status.videos.toLocaleString("en")} (${long()})`, Segments: status.segments.toLocaleString("en"), Size: `${(status.bytes / 1e6).toFixed(1)} MB`, Model: status.model, Clustering: status.clustering } : {};
+  const entries = Object.entries({ ...facts, CenterCLIP: status?.version ?? "" });
+  $("about-facts").replaceChildren(...entries.flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
+  const failures = $("about-failures");
+  failures.hidden = !status?.unreadable;
+  failures.firstElementChild.textContent = `${count(status?.unreadable ?? 0, "file")} could not be read`;
+  failures.lastElementChild.replaceChildren(...(status?.failures ?? []).map(({ place, reason }) => element("li", `${place}: ${reason}`)));
+  $("about-dialog").showModal();
+});
+const element = (name, text) => Object.assign(document.createElement(name), { textContent: text });
+
+async function remove(hit) {
+  if (!confirm(`Remove ${hit.title} from the index? The file stays where it is.`)) return;
+  try {
+    await api(`/videos/${hit.video_id}`, { method: "DELETE" });
+  } catch (problem) { player.say(`${problem.title}.\n${problem.message}`); return; }
+  player.close();
+  find();
+  look();
 }
 
 let wasGone = false;
@@ -358,7 +405,22 @@ $("token-dialog").querySelector("form").addEventListener("submit", async (event)
   } catch (problem) { $("token-wrong").textContent = problem.message; }
 });
 
-$("add-folder").addEventListener("click", () => { $("folder-wrong").textContent = ""; $("folder-dialog").showModal(); });
+$("add-folder").addEventListener("click", () => { choose(""); $("folder-dialog").showModal(); });
+
+/** Show a folder in the dialog, with those in it to look into. */
+async function choose(path) {
+  $("folder-wrong").textContent = "";
+  $("folder-path").value = path;
+  const { folders } = await api("/available-folders", { params: { path } }).catch(() => ({ folders: [] }));
+  const entry = (text, target) => {
+    const item = element("li", ""), button = Object.assign(element("button", text), { type: "button", className: "text" });
+    button.addEventListener("click", () => choose(target));
+    item.append(button);
+    return item;
+  };
+  const up = path ? [entry("↑ up", path.includes("/") ? path.slice(0, path.lastIndexOf("/")) : "")] : [];
+  $("folder-list").replaceChildren(...up, ...folders.map((folder) => entry(folder.split("/").pop(), folder)));
+}
 $("folder-cancel").addEventListener("click", () => $("folder-dialog").close());
 $("look-again").addEventListener("click", () => addFolder(null));
 $("folder-dialog").querySelector("form").addEventListener("submit", (event) => { event.preventDefault(); addFolder($("folder-path").value.trim() || "."); });

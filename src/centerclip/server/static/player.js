@@ -1,10 +1,10 @@
 // The player, among the hits: plays the file itself, or pieces that the server converts when a browser cannot play it.
 
-import { api, clock } from "./api.js";
+import { api, between, clip, clock, stream } from "./api.js";
 import { Strip } from "./strip.js";
 
 export class Player {
-  /** `actions`: onClose(), onAlike(hit, seconds), link(hit, seconds) -> address. */
+  /** `actions`: onClose(), onAlike(hit, seconds), onRemove(hit), link(hit, seconds) -> address, can() -> what the server allows. */
   constructor(actions) {
     this.actions = actions;
     this.hit = null;
@@ -19,21 +19,30 @@ export class Player {
     Object.assign(this, { element, item, video: find("video"), message: find(".message"), offset: 0, piece: null, wanted: at, pieces: false });
     find("h2").textContent = hit.title;
     find(".place").textContent = hit.place;
+    const save = ({ start, end }) => { find(".save").href = clip(hit.video_id, start, end); };
+    if (hit.moments?.length) save(hit.moments[0]);
+    else Object.assign(find(".save"), { href: stream(hit.video_id), download: hit.place.split("/").pop() }).querySelector("span").textContent = "Save file";
+    find(".reveal").hidden = !this.actions.can().reveal;
+    find(".remove").hidden = !this.actions.can().remove;
     this.strip = new Strip(find(".strip"), (seconds) => this.seek(seconds));
     for (const moment of hit.moments ?? []) {
       const chip = Object.assign(document.createElement("button"), { type: "button", className: "chip" });
-      chip.textContent = `${clock(moment.start)} – ${clock(moment.end)}`;
+      chip.textContent = between(moment.start, moment.end);
       chip.title = `Match ${moment.score.toFixed(2)}`;
-      chip.addEventListener("click", () => { this.seek(moment.start); this.play(); });
+      chip.addEventListener("click", () => { this.seek(moment.start); this.play(); save(moment); });
       find(".moments").append(chip);
     }
     find(".close").addEventListener("click", () => this.close());
     find(".more-alike").addEventListener("click", () => this.actions.onAlike(hit, this.position));
+    find(".reveal").addEventListener("click", () => api(`/videos/${hit.video_id}/reveal`, { method: "POST" }).catch((problem) => this.say(`${problem.title}.\n${problem.message}`)));
+    find(".remove").addEventListener("click", () => this.actions.onRemove(hit));
     find(".copy").addEventListener("click", (event) => this.copy(event.currentTarget));
     this.listen();
+    // The browser's own controls keep their key events to themselves; Esc reaches a CloseWatcher from everywhere.
+    if (window.CloseWatcher) (this.watcher = new CloseWatcher()).onclose = () => this.close();
     item?.classList.add("playing");
     if (item) item.after(element); else document.getElementById("hits").prepend(element);
-    this.start(hit.stream);
+    this.start(stream(hit.video_id));
     element.scrollIntoView({ block: "nearest", behavior: "smooth" });
     if (focus) this.video.focus({ preventScroll: true });
     await this.describe(query);
@@ -62,12 +71,15 @@ export class Player {
       unreadable: "The file can no longer be read.\nCheck that it plays in a video player.",
     }[detail.file];
     if (trouble) this.say(trouble);
-    else if (!detail.playable && !this.pieces && this.video.readyState < 2) this.convert(this.wanted);
   }
 
   listen() {
     const { video } = this;
-    video.addEventListener("loadedmetadata", () => { video.currentTime = Math.max(0, this.wanted - this.offset); });
+    video.addEventListener("loadedmetadata", () => {
+      // A picture that the browser cannot decode beside a sound that it can is no error: it plays, black.
+      if (!video.videoWidth && !this.pieces) this.convert(this.wanted);
+      else video.currentTime = Math.max(0, this.wanted - this.offset);
+    });
     video.addEventListener("canplay", () => this.say(""));
     video.addEventListener("timeupdate", () => this.moved());
     video.addEventListener("seeking", () => this.moved());
@@ -93,7 +105,7 @@ export class Player {
     // Have the next piece ready before this one ends.
     if (this.pieces && this.ahead !== piece && this.video.currentTime > this.pieceSeconds / 3 && piece * this.pieceSeconds < this.duration) {
       this.ahead = piece;
-      fetch(`${this.hit.stream}?as=mp4&piece=${piece}`, { headers: { range: "bytes=0-0" } }).catch(() => {});
+      fetch(`${stream(this.hit.video_id)}?as=mp4&piece=${piece}`, { headers: { range: "bytes=0-0" } }).catch(() => {});
     }
   }
 
@@ -110,7 +122,7 @@ export class Player {
     const length = this.pieceSeconds || 30, piece = Math.floor(seconds / length);
     Object.assign(this, { pieces: true, pieceSeconds: length, piece, offset: piece * length, wanted: seconds });
     this.say("This browser cannot play the file as it is.\nConverting the next 30 seconds …", true);
-    this.start(`${this.hit.stream}?as=mp4&piece=${piece}`);
+    this.start(`${stream(this.hit.video_id)}?as=mp4&piece=${piece}`);
   }
 
   async failed() {
@@ -148,6 +160,7 @@ export class Player {
     if (!this.element) return;
     const { item, element, video } = this;
     this.element = this.hit = null;
+    this.watcher?.destroy();
     video.removeAttribute("src");
     video.load();
     const inside = element.contains(document.activeElement);
