@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from centerclip.cli.doctor import doctor
+from centerclip.cli.doctor import _check_files, doctor
 from tests.video.clips import make_clip
 
 app = typer.Typer()
@@ -34,7 +34,25 @@ def test_a_folder_of_good_videos_is_walked_and_passes(folder: Path) -> None:
     assert "good.mp4" in text
     assert "other.mkv" in text
     assert "notes.txt" not in text
+    assert text.splitlines()[0] == str(folder)
+    assert (
+        "ok   good.mp4: mov,mp4,m4a,3gp,3g2,mj2 h264, 64 x 48, " in text or "ok   good.mp4: mp4 h264, 64 x 48, " in text
+    )
     assert "2 checked, 2 readable, 0 not." in text
+
+
+def test_on_a_terminal_no_line_is_wider_than_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a name that is itself rather long.mp4").write_text("no video")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with pytest.raises(typer.Exit):
+        _check_files([tmp_path], 12, 60.0, as_json=False)
+    lines = typer.unstyle(capsys.readouterr().out).splitlines()
+    assert len(lines) > 3  # the folder, the file in two lines or more, the sum
+    assert all(len(line) <= 80 for line in lines[1:])
+    assert all(line.startswith(" " * 5) for line in lines[2:-1])
 
 
 def test_the_json_carries_the_facts(folder: Path) -> None:

@@ -160,7 +160,10 @@ def test_pipes_devices_and_immense_files_are_failures_and_nothing_waits_for_them
     (videos / "device.mp4").symlink_to("/dev/zero")
     with (videos / "sparse.mp4").open("wb") as file:
         file.truncate(3 * 10**12)
-    report = index.add(videos)
+    clip(videos / "new.mp4", 5)
+    steps: list[Progress] = []
+    report = index.add(videos, on_progress=steps.append)
+    assert all(step.total_seconds < 10 for step in steps)  # not taken from the size of what cannot be a video
     assert {Path(path).name: reason.split(":")[0] for path, reason in report.failed.items()} == {
         "pipe.mp4": "not-a-video",
         "device.mp4": "not-a-video",

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from os.path import commonpath
@@ -13,8 +15,6 @@ import typer
 from .common import printable, progress
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from ..search.folder import IndexSettings
     from ..search.store import View
 
@@ -48,7 +48,7 @@ def doctor(
     ] = None,
     frames: int = typer.Option(12, min=1, help="Frames to read from each file, as indexing does."),
     timeout: float = typer.Option(60.0, min=0.0, help="Seconds allowed for one file."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON list instead of a table."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON list."),
 ) -> None:
     """Check video files, an index, or the data of the paper's tables. Exit code 1 when something cannot be used."""
     if sum((bool(files), index is not None, benchmarks is not None)) > 1:
@@ -69,7 +69,7 @@ def _print_findings(findings: Iterable[Finding], as_json: bool, *, width: int = 
     for finding in findings:
         printed.append(finding)
         if not as_json:
-            typer.echo(f"{'ok ' if finding.ok else 'BAD'}  {finding.what:{width}} {finding.detail}")
+            _print_line(finding.ok, f"{finding.what:{width}} {finding.detail}")
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in printed], indent=2))
     if not all(finding.ok for finding in printed):
@@ -91,7 +91,7 @@ def _check_files(files: list[Path], frames: int, timeout: float, as_json: bool) 
     if as_json:
         typer.echo(json.dumps(reports, indent=2))
     else:
-        _print_table(reports)
+        _print_reports(reports)
     if any(not report["ok"] for report in reports):
         raise typer.Exit(1)
 
@@ -112,51 +112,38 @@ def _check_file(path: Path, frames: int, timeout: float) -> dict[str, Any]:
     return report
 
 
-def _print_table(reports: list[dict[str, Any]]) -> None:
-    """Print the reports of files as a table, and a line that sums them up."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    # Long paths would squeeze the facts: what all files share goes above the table.
+def _print_reports(reports: list[dict[str, Any]]) -> None:
+    """Print a line for each file, and one that sums them up."""
+    # What all files share is printed once.
     shared = Path(commonpath([Path(report["path"]).absolute().parent for report in reports]))
-    table = Table(title=Text(printable(shared)), title_justify="left")
-    table.add_column("file", overflow="fold")
-    for column in ("container", "codec", "size", "turn", "length", "fps", "frames"):
-        table.add_column(column, justify="right" if column in {"length", "fps", "frames"} else "left")
-    table.add_column("verdict", overflow="fold")
+    typer.echo(printable(shared))
     for report in reports:
-        # Text, not markup: a file name may hold square brackets.
         name = printable(Path(report["path"]).absolute().relative_to(shared))
-        table.add_row(Text(name), *_facts(report), _verdict(report))
-    console = Console()
-    console.print(table)
+        _print_line(report["ok"], f"{name}: {_facts(report)}", "yellow" if report.get("note") else "green")
     bad = sum(not report["ok"] for report in reports)
-    console.print(f"{len(reports)} checked, {len(reports) - bad} readable, {bad} not.")
+    typer.echo(f"{len(reports)} checked, {len(reports) - bad} readable, {bad} not.")
 
 
-def _facts(report: dict[str, Any]) -> list[str]:
-    if "codec" not in report:
-        return [""] * 7
-    return [
-        report["container"],
-        report["codec"],
-        f"{report['width']} x {report['height']}",
-        f"{report['rotation']}°" if report["rotation"] else "",
-        f"{report['duration']:.2f} s",
-        f"{report['fps']:.2f}" + ("" if report["constant_rate"] else " ~"),
-        str(report["frames"]),
-    ]
+def _print_line(ok: bool, text: str, colour: str = "green") -> None:
+    """Print a verdict; on a terminal with further lines below the first word."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns - 5
+        text = textwrap.fill(text, width, subsequent_indent=" " * 5, break_long_words=False, break_on_hyphens=False)
+    typer.echo(f"{typer.style('ok ' if ok else 'BAD', fg=colour if ok else 'red')}  {text}")
 
 
-def _verdict(report: dict[str, Any]) -> "Text":
-    from rich.text import Text
-
+def _facts(report: dict[str, Any]) -> str:
+    """What is in a file, or why it cannot be read."""
     if not report["ok"]:
-        return Text(f"{report['reason']}: {printable(report['detail'])}. {report['advice']}", style="red")
-    if report["note"]:
-        return Text(f"ok, {printable(report['note'])}", style="yellow")
-    return Text("ok", style="green")
+        return f"{report['reason']}: {printable(report['detail'])}. {report['advice']}"
+    facts = [
+        f"{report['container']} {report['codec']}",
+        f"{report['width']} x {report['height']}" + (f" turned {report['rotation']}°" if report["rotation"] else ""),
+        f"{report['duration']:.2f} s",
+        f"{report['fps']:.2f} fps" + ("" if report["constant_rate"] else ", varying"),
+        f"{report['frames']:,} frames",
+    ]
+    return ", ".join(facts) + (f"; {printable(report['note'])}" if report["note"] else "")
 
 
 def _check_index(folder: Path) -> Iterator[Finding]:

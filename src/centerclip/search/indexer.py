@@ -154,9 +154,11 @@ class Indexer:
     def run(self, files: Sequence[File], report: IndexReport) -> None:
         """Encode files (with their size and time as they were found) and count them in ``report``."""
         from ..model.pipeline import encode_as_decoded
+        from ..video.container import DEFAULT_LIMITS
 
         self._report, self._total, self._began = report, len(files), time.monotonic()
-        self._bytes = {file.path: file.size for file in files}  # of files whose length is not known yet
+        # Of files whose length is not known yet; those too large to be opened say nothing about it.
+        self._bytes = {file.path: file.size for file in files if file.size <= DEFAULT_LIMITS.bytes}
         self._lengths: dict[str, tuple[float, int, int]] = {}  # seconds, bytes and windows of files that were opened
         self._encoded: dict[str, float] = {}  # seconds of them that have been encoded
         self._videos: list[tuple[Video, Segments]] = []
