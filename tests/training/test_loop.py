@@ -219,6 +219,12 @@ def test_weights_that_have_exploded_are_never_saved(small_world, recipe_file, tm
         assert load_checkpoint(tmp_path) is None
 
 
+def test_tokens_that_are_not_numbers_stop_the_run_as_a_loss_does(small_world, recipe_file, tmp_path):
+    recipe = read_recipe(recipe_file, ["train.lr=1e30", "train.warmup=0"])
+    with pytest.raises(DivergedError, match=r"in step 2 tokens contain NaN .*: training has diverged"):
+        train(recipe, splits(small_world), tmp_path, ALONE, workers=0)
+
+
 def test_two_runs_cannot_share_a_folder(small_world, recipe_file, tmp_path):
     recipe = read_recipe(recipe_file, ["train.epochs=1"])
     with (

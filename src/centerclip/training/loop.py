@@ -23,7 +23,7 @@ from ..data import Benchmark
 from ..data.formats import Protocol
 from ..data.loader import Loader
 from ..distributed import Processes
-from ..errors import CheckpointError, DivergedError, Interrupted, RecipeError
+from ..errors import CheckpointError, ClusterError, DivergedError, Interrupted, RecipeError
 from ..evaluation import Evaluation, evaluate
 from ..model import CenterCLIP
 from ..model.backbone import Sizes, new_backbone
@@ -129,7 +129,7 @@ def train(
         def save(epochs: int) -> None:
             norm = nn.utils.get_total_norm(model.parameters()).item()
             if not math.isfinite(norm):  # not worth keeping: nothing can be trained from here
-                raise diverged("norm of the weights after", norm, done, folder)
+                raise diverged(f"the norm of the weights after step {done} is {norm}", folder)
             if group.main:
                 save_checkpoint(folder, {
                     "step": done, "epochs": epochs, "best": best, "model": model.state_dict(),
@@ -145,18 +145,19 @@ def train(
                     parameters["lr"] = parameters["full_lr"] * factor
 
                 loss_scale = scaler.scale(torch.ones((), device=group.device)).item()
-                loss = compute_gradients(
-                    model, batch, group,
-                    micro_batch=settings.micro_batch, seed=(settings.seed, done),
-                    autocast=lambda: autocast(group.device, precision), loss_scale=loss_scale,
-                ).item()  # fmt: skip
+                with finite_tokens(done + 1, folder):
+                    loss = compute_gradients(
+                        model, batch, group,
+                        micro_batch=settings.micro_batch, seed=(settings.seed, done),
+                        autocast=lambda: autocast(group.device, precision), loss_scale=loss_scale,
+                    ).item()  # fmt: skip
                 if not math.isfinite(loss):
-                    raise diverged("loss of", loss, done + 1, folder)
+                    raise diverged(f"the loss of step {done + 1} is {loss}", folder)
                 scaler.unscale_(optimizer)
                 divide_gradients(model, recipe.gradient_divisor)
                 norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_gradient).item()
                 if not (math.isfinite(norm) or scaler.is_enabled()):
-                    raise diverged("gradient norm of", norm, done + 1, folder)
+                    raise diverged(f"the gradient norm of step {done + 1} is {norm}", folder)
                 scaler.step(optimizer)  # skips the step if float16 overflowed
                 scaler.update()
                 with torch.no_grad():
@@ -179,7 +180,8 @@ def train(
 
             if (epoch + 1) % settings.evaluate_every == 0 or epoch + 1 == settings.epochs:
                 save(epoch)  # after a crash while validating, only the validation is repeated
-                result = evaluate(model, data.select, workers=workers, rank=group.rank, world=group.world)
+                with finite_tokens(done, folder):
+                    result = evaluate(model, data.select, workers=workers, rank=group.rank, world=group.world)
                 if best is None or better(result.metrics, best["metrics"], recipe.protocol):
                     best = {"epoch": epoch + 1, "split": data.select.split, "metrics": result.metrics}
                     if group.main:
@@ -238,12 +240,21 @@ def better(metrics: dict[str, dict[str, float]], than: dict[str, dict[str, float
     return (t2v["R1"], -t2v["MnR"]) > (other["R1"], -other["MnR"])
 
 
-def diverged(what: str, value: float, step: int, folder: Path) -> DivergedError:
+def diverged(reason: str, folder: Path) -> DivergedError:
     """The error of a run whose loss, gradient or weights are not finite."""
     return DivergedError(
-        f"the {what} step {step} is {value}: training has diverged, and resuming would repeat it. Train with a smaller "
-        f"train.lr, or with train.precision=float32, into another --output, or remove {folder} first"
+        f"{reason}: training has diverged, and resuming would repeat it. Train with a smaller train.lr, or with "
+        f"train.precision=float32, into another --output, or remove {folder} first"
     )
+
+
+@contextmanager
+def finite_tokens(step: int, folder: Path) -> Iterator[None]:
+    """Raise :class:`DivergedError` where there is NaN to cluster: exploded weights show there before the loss does."""
+    try:
+        yield
+    except ClusterError as error:
+        raise diverged(f"in step {step} {error}", folder) from error
 
 
 def choose_precision(setting: str, device: torch.device, protocol: Protocol) -> torch.dtype:
