@@ -240,6 +240,22 @@ def test_an_error_of_ffmpeg_while_a_file_is_open_is_a_video_error(tmp_path: Path
         next(no_memory(source))
 
 
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"\xff\xd8\xff\xe0\0\x10JFIF", "a JPEG picture"),
+        (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
+        (b"%PDF-1.7", "a PDF document"),
+        (b"PK\3\4", "a ZIP archive"),
+        (b"<!DOCTYPE html><title>404</title>", "a web page"),
+    ],
+)
+def test_what_is_named_as_a_video_is_called_by_its_name(tmp_path: Path, start: bytes, kind: str) -> None:
+    (tmp_path / "film.mp4").write_bytes(start + bytes(200))
+    with pytest.raises(NotAVideo, match=f"this is {kind}, not a video"):
+        probe(tmp_path / "film.mp4")
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     for name in ("no.mp4", "no/such.mp4", "http://127.0.0.1:9/a.mp4", "concat:a.mp4|b.mp4"):
         with pytest.raises(MissingFile, match="there is no such file"):

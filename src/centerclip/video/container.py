@@ -228,7 +228,8 @@ def _structure(name: str) -> "Structure":
 def _why_not_opened(name: str, error: Exception) -> VideoError:
     structure = _structure(name)
     if structure.container is None:
-        return NotAVideo(name, "this is not a video")
+        kind = next((kind for start, kind in OTHER_FILES.items() if structure.head.lower().startswith(start)), None)
+        return NotAVideo(name, f"this is {kind}, not a video" if kind else "this is not a video")
     if not structure.indexed:
         return TruncatedVideo(name, "the end of the file, which holds its index, is missing")
     _check_whole(name)
@@ -267,6 +268,14 @@ def _check_stream(name: str, stream: VideoStream, limits: Limits) -> None:
 
 MP4_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof", b"sidx", b"uuid", b"udta"}
 EBML_HEADER, MATROSKA_SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
+OTHER_FILES = {  # what is often named as a video, by its first bytes in lower case
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"\x89png": "a PNG picture",
+    b"%pdf": "a PDF document",
+    b"pk\3\4": "a ZIP archive",
+    b"<!doctype html": "a web page",
+    b"<html": "a web page",
+}
 UNKNOWN_RIFF_LENGTH = 0xFFFFFFFF  # written by recorders that were still running
 MAX_BOXES = 100_000  # a fragmented file of a day has about this many; a hostile one could have billions
 
@@ -280,12 +289,14 @@ class Structure:
         declared: bytes that the file says it has; at most ``size`` for a whole file.
         size: bytes that it has.
         indexed: False for an MP4 without the box that says where its frames are, which is often written last.
+        head: its first bytes.
     """
 
     container: str | None
     declared: int
     size: int
     indexed: bool = True
+    head: bytes = b""
 
     @property
     def missing(self) -> float:
@@ -298,7 +309,7 @@ def read_structure(path: str | Path) -> Structure:
     with Path(path).open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)
-        head = file.read(12)
+        head = file.read(16)
         if head[4:8] in MP4_BOXES:
             declared, indexed = _walk_mp4(file, size)
             return Structure("mp4", declared, size, indexed)
@@ -307,7 +318,7 @@ def read_structure(path: str | Path) -> Structure:
         if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
             length = int.from_bytes(head[4:8], "little")
             return Structure("riff", size if length == UNKNOWN_RIFF_LENGTH else 8 + length, size)
-        return Structure(None, size, size)
+        return Structure(None, size, size, head=head)
 
 
 def _walk_mp4(file: BinaryIO, size: int) -> tuple[int, bool]:
