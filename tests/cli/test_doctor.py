@@ -1,6 +1,7 @@
 """``centerclip doctor``."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,7 @@ def test_a_folder_of_good_videos_is_walked_and_passes(folder: Path) -> None:
     assert "other.mkv" in text
     assert "notes.txt" not in text
     assert text.splitlines()[0] == str(folder)
-    assert (
-        "ok   good.mp4: mov,mp4,m4a,3gp,3g2,mj2 h264, 64 x 48, " in text or "ok   good.mp4: mp4 h264, 64 x 48, " in text
-    )
+    assert "ok   good.mp4: mov h264, 64 x 48, " in text
     assert "2 checked, 2 readable, 0 not." in text
 
 
@@ -49,7 +48,7 @@ def test_on_a_terminal_no_line_is_wider_than_it(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     with pytest.raises(typer.Exit):
         _check_files([tmp_path], 12, 60.0, as_json=False)
-    lines = typer.unstyle(capsys.readouterr().out).splitlines()
+    lines = re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out).splitlines()
     assert len(lines) > 3  # the folder, the file in two lines or more, the sum
     assert all(len(line) <= 80 for line in lines[1:])
     assert all(line.startswith(" " * 5) for line in lines[2:-1])

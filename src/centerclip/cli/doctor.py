@@ -140,7 +140,7 @@ def _facts(report: dict[str, Any]) -> str:
         f"{report['container']} {report['codec']}",
         f"{report['width']} x {report['height']}" + (f" turned {report['rotation']}°" if report["rotation"] else ""),
         f"{report['duration']:.2f} s",
-        f"{report['fps']:.2f} fps" + ("" if report["constant_rate"] else ", varying"),
+        f"{report['fps']:.2f} fps" + ("" if report["constant_rate"] else " (varying)"),
         f"{report['frames']:,} frames",
     ]
     return ", ".join(facts) + (f"; {printable(report['note'])}" if report["note"] else "")
