@@ -37,7 +37,7 @@ from .folder import (
 from .indexer import Progress, drop, update
 from .lance import FILES, VIDEOS, remove_snapshots
 from .query import Encoder, Query, open_model, settings_of, text_encoder_files
-from .ranking import CALIBRATION, JUDGED_HITS, MIN_LIKELY, Ranked, grade, rank
+from .ranking import CALIBRATION, JUDGED_HITS, Ranked, grade, rank
 from .results import Catalogue, Filters, Hit, IndexReport, Results, Status, VideoEntry, When, seconds_of
 from .state import IndexState, check_sentence
 from .store import File, Floats, Segments, View
@@ -253,11 +253,12 @@ class VideoIndex:
             collapse=collapse,
             min_score=min_score,
         )
-        each = state.calibration.confidences(query.vector, ranked, has_text=query.has_text)
-        found = zip(ranked[:top], each, strict=False)
-        hits = [replace(_hit(catalogue, entry, filters), grade=grade(confidence)) for entry, confidence in found]
-        best = max(each[:JUDGED_HITS], default=0.0)
-        return Results(hits, best >= MIN_LIKELY, best, time.perf_counter() - began)
+        confidences = state.calibration.confidences(query.vector, ranked, has_text=query.has_text)
+        grades = [grade(confidence) for confidence in confidences]
+        convincing = grades[:1] not in ([], ["unlikely"]) or "sure" in grades[:JUDGED_HITS]
+        hits = [replace(_hit(catalogue, entry, filters), grade=grades[n]) for n, entry in enumerate(ranked[:top])]
+        best = max(confidences[:JUDGED_HITS], default=0.0)
+        return Results(hits, convincing, best, time.perf_counter() - began)
 
     def similar(self, video_id: str, start: float | None = None, *, top: int = 10) -> Results:
         """Other videos that look like one of the index, or like its segment at ``start`` seconds."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import SearchError
 from ..files import is_below
-from .ranking import Moment
+from .ranking import Grade, Moment
 from .store import File, Video, View
 
 When = float | str | date | datetime | None
@@ -29,6 +29,8 @@ class Hit:
         duration: of the video, seconds.
         copies: other files with the same content.
         duplicates: near-duplicates of it that were left out.
+        grade: "sure", "maybe" or "unlikely": how the hit compares with the best hits of unrelated sentences; for images
+            and clips, with how alike the collection's own videos are.
     """
 
     video_id: str
@@ -40,6 +42,7 @@ class Hit:
     duration: float
     copies: tuple[Path, ...] = ()
     duplicates: tuple[Path, ...] = ()
+    grade: Grade = "maybe"
 
     @property
     def title(self) -> str:
@@ -53,7 +56,7 @@ class Results:
 
     Attributes:
         hits: the hits.
-        convincing: False when a sentence about something else finds hits as good as these.
+        convincing: False when the first hit is unlikely and none of the ten best is sure.
         confidence: 0 to 1: the share of unrelated sentences whose best hit stands out less than this query's; for
             images and clips, the share of the collection's own segments that are less like any other video.
         seconds: how long the search took, without opening the index and the model.
@@ -63,6 +66,13 @@ class Results:
     convincing: bool = False
     confidence: float = 0.0
     seconds: float = 0.0
+
+    @property
+    def likely(self) -> int:
+        """How many hits come before the cut: those before the first unlikely one, and all up to the last sure one."""
+        grades = [hit.grade for hit in self.hits]
+        before = grades.index("unlikely") if "unlikely" in grades else len(grades)
+        return max([before, *(place for place, each in enumerate(grades, start=1) if each == "sure")])
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)
