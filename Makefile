@@ -61,9 +61,14 @@ bench: .venv/ready ## measure the speed claims (about ten minutes)
 clean: ## remove the virtual environment
 	rm -rf .venv
 
+# On Linux the usual index has torch with gigabytes of CUDA. PyTorch's own has one without: for machines without such a GPU.
+TORCH_CPU := https://download.pytorch.org/whl/cpu
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; try make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
+	@[ "$$(uname -s)" != Linux ] || command -v nvidia-smi >/dev/null || $(BIN)/python -m pip install --quiet --quiet --quiet \
+		--disable-pip-version-check --retries 0 --timeout 5 --no-deps -c constraints.txt --index-url $(TORCH_CPU) torch \
+		|| echo "$(TORCH_CPU) cannot be reached: torch comes from the usual index"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[research,dev]'
 	@touch $@
 
