@@ -24,20 +24,21 @@ MAX_IMAGE_SIDE = 1024  # pixels; models use less
 MAX_CLIP_FRAMES = 20_000
 MAX_PROBE_SECONDS = 30.0  # for reading the packets of a clip
 router = APIRouter(tags=["search"])
-Sentence = Annotated[
-    str | None,
-    QueryParam(max_length=1000, description="What the video shows.", examples=["a dog catches a frisbee"]),
-]
+
+
+def option(description: str, example: object, **rules: Any) -> Any:
+    """A parameter of an address, as the OpenAPI document shows it."""
+    return QueryParam(description=description, examples=[example], **rules)
+
+
+Sentence = Annotated[str | None, option("What the video shows.", "a dog catches a frisbee", max_length=1000)]
 QueryName = Annotated[
     str | None,
-    QueryParam(
-        pattern="^[0-9a-f]{24}$",
-        description="Name of an earlier query by image or clip.",
-        examples=["9b1c5ab7d6e0f1a2b3c4d5e6"],
-    ),
+    option("Name of an earlier query by image or clip.", "9b1c5ab7d6e0f1a2b3c4d5e6", pattern="^[0-9a-f]{24}$"),
 ]
 VideoIdParam = Annotated[str, PathParam(pattern="^[0-9a-f]{32}$", description="A video's id.", examples=[EXAMPLE_ID])]
-Top = Annotated[int, QueryParam(ge=1, le=200, description="How many hits at most.", examples=[24])]
+Top = Annotated[int, option("How many hits at most.", 24, ge=1, le=200)]
+SECOND = {"ge": 0, "le": 1e6, "allow_inf_nan": False}
 
 
 class FilterOptions:
@@ -46,34 +47,20 @@ class FilterOptions:
     def __init__(
         self,
         folder: Annotated[
-            str | None,
-            QueryParam(max_length=64, description="Id of a folder: only files below it.", examples=[EXAMPLE_FOLDER]),
+            str | None, option("Id of a folder: only files below it.", EXAMPLE_FOLDER, max_length=64)
         ] = None,
-        name: Annotated[
-            str | None,
-            QueryParam(max_length=200, description="Part of the file's name, or a pattern.", examples=["IMG_*"]),
-        ] = None,
-        min_duration: Annotated[
-            float | None, QueryParam(ge=0, allow_inf_nan=False, description="Seconds.", examples=[60])
-        ] = None,
-        max_duration: Annotated[
-            float | None, QueryParam(ge=0, allow_inf_nan=False, description="Seconds.", examples=[600])
-        ] = None,
+        name: Annotated[str | None, option("Part of the file's name, or a pattern.", "IMG_*", max_length=200)] = None,
+        min_duration: Annotated[float | None, option("Seconds.", 60, **SECOND)] = None,
+        max_duration: Annotated[float | None, option("Seconds.", 600, **SECOND)] = None,
         after: Annotated[
-            str | None,
-            QueryParam(
-                max_length=40, description="Files changed at or after: 2024 or 2024-05.", examples=["2024-05-31"]
-            ),
+            str | None, option("Files changed at or after: 2024, 2024-05.", "2024-05-31", max_length=40)
         ] = None,
-        before: Annotated[
-            str | None, QueryParam(max_length=40, description="Files changed before.", examples=["2025"])
-        ] = None,
+        before: Annotated[str | None, option("Files changed before.", "2025", max_length=40)] = None,
     ) -> None:
         self.folder, self.name = folder, name or None
         self.min_duration, self.max_duration = min_duration, max_duration
-        self.after, self.before = (
-            seconds_of(date or None, option=option) for date, option in ((after, "after"), (before, "before"))
-        )
+        self.after = seconds_of(after or None, option="after")
+        self.before = seconds_of(before or None, option="before")
 
 
 FilterOptionsDep = Annotated[FilterOptions, Depends()]
@@ -86,15 +73,9 @@ class SearchOptions:
         self,
         filters: FilterOptionsDep,
         top: Top = 24,
-        moments: Annotated[
-            bool, QueryParam(description="Rank moments: a video can appear several times.", examples=[True])
-        ] = False,
-        min_score: Annotated[
-            float | None, QueryParam(ge=-1, le=1, description="Leave out hits below.", examples=[0.25])
-        ] = None,
-        everything: Annotated[
-            bool, QueryParam(alias="all", description="Show near-duplicates too.", examples=[True])
-        ] = False,
+        moments: Annotated[bool, option("Rank moments: a video can appear several times.", True)] = False,
+        min_score: Annotated[float | None, option("Leave out hits below.", 0.25, ge=-1, le=1)] = None,
+        everything: Annotated[bool, option("Show near-duplicates too.", True, alias="all")] = False,
     ) -> None:
         given = {"top": top, "moments": moments, "min_score": min_score, "collapse": not everything}
         self.options: dict[str, Any] = {**vars(filters), **given}
@@ -138,16 +119,7 @@ async def search_by_example(
 async def similar(
     service: ServiceDep,
     video_id: VideoIdParam,
-    start: Annotated[
-        float | None,
-        QueryParam(
-            ge=0,
-            le=1e6,
-            allow_inf_nan=False,
-            description="Like the segment at this second; default: the whole video.",
-            examples=[12.5],
-        ),
-    ] = None,
+    start: Annotated[float | None, option("Like the segment here; default: the whole video.", 12.5, **SECOND)] = None,
     top: Top = 24,
 ) -> SearchResults:
     """Other videos that look like one of the index, or like a moment of it."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from fastapi import Path as PathParam
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import generate_latest
@@ -26,9 +26,12 @@ from .schemas import (
     Token,
     Unreadable,
 )
+from .search_routes import option
 from .service import Service, ServiceDep
+from .video_routes import CHANGE
 
 MAX_FAILURES = 100  # shown in the status
+FolderId = Annotated[str, PathParam(max_length=64, description="A folder's id.", examples=[EXAMPLE_FOLDER])]
 WEEK = 7 * 24 * 3600  # seconds
 router = APIRouter(tags=["server"])
 public = APIRouter(tags=["server"])  # what needs no token
@@ -56,23 +59,14 @@ async def add_folder(service: ServiceDep, request: Request, folder: NewFolder) -
 
 @router.get("/available-folders", summary="Folders that can be added", responses=problem_responses(403, 422))
 async def list_available_folders(
-    service: ServiceDep,
-    path: Annotated[str, Query(max_length=4096, description="Look into this one of them.", examples=["2024"])] = "",
+    service: ServiceDep, path: Annotated[str, option("Look into this one of them.", "2024", max_length=4096)] = ""
 ) -> FolderChoices:
     """The folders below the one of `--allow-folders`, level by level, to choose one to index."""
     return FolderChoices(path=path, folders=await service.info_pool.run(service.indexing.subfolders, path))
 
 
-@router.delete(
-    "/folders/{folder_id}",
-    summary="Remove a folder from the index",
-    status_code=204,
-    responses=problem_responses(403, 404, 409, 422, 503),
-)
-async def remove_folder(
-    service: ServiceDep,
-    folder_id: Annotated[str, PathParam(max_length=64, description="A folder's id.", examples=[EXAMPLE_FOLDER])],
-) -> None:
+@router.delete("/folders/{folder_id}", summary="Remove a folder from the index", **CHANGE)
+async def remove_folder(service: ServiceDep, folder_id: FolderId) -> None:
     """Forget the videos in a folder and below, if the server was started with `--allow-folders`. The files stay."""
     folder = await service.info_pool.run(service.library.folder, folder_id)
     await service.upload_pool.run(service.indexing.remove, folder)

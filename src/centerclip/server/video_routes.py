@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi import Path as PathParam
-from fastapi import Query as QueryParam
 from fastapi.responses import FileResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -23,7 +22,16 @@ from .library import has_desktop, reveal, valid_text
 from .middleware import is_local
 from .problems import Problem, problem_responses
 from .schemas import Video, VideoDetail, VideoList, span, video_fields
-from .search_routes import FilterOptions, FilterOptionsDep, QueryName, Sentence, VideoIdParam, encode_query
+from .search_routes import (
+    SECOND,
+    FilterOptions,
+    FilterOptionsDep,
+    QueryName,
+    Sentence,
+    VideoIdParam,
+    encode_query,
+    option,
+)
 from .service import Service, ServiceDep
 
 # The id is a hash of the content, so a frame never changes; the file may go, or be replaced by one that is not indexed.
@@ -44,6 +52,9 @@ MEDIA_TYPES = {
 MAX_CLIP_SECONDS = 600.0  # one clip is cut at a time, and others wait for it
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 FILE_PROBLEMS = problem_responses(404, 409, 410, 422, 503)
+# A change of the index or of the screen.
+CHANGE: dict[str, Any] = {"status_code": 204, "responses": problem_responses(403, 404, 409, 410, 422, 503)}
+Sorting = Literal["place", "title", "added", "modified", "duration"]
 router = APIRouter(tags=["videos"])
 
 
@@ -59,12 +70,9 @@ class FrameWidth(IntEnum):
 async def list_videos(
     service: ServiceDep,
     filters: FilterOptionsDep,
-    sort: Annotated[
-        Literal["place", "title", "added", "modified", "duration"],
-        QueryParam(description="The newest or longest first, or by folder or name.", examples=["added"]),
-    ] = "place",
-    offset: Annotated[int, QueryParam(ge=0, le=10**9, description="How many to skip.", examples=[60])] = 0,
-    limit: Annotated[int, QueryParam(ge=1, le=500, description="How many at most.", examples=[60])] = 60,
+    sort: Annotated[Sorting, option("The newest or longest first, or by folder or name.", "added")] = "place",
+    offset: Annotated[int, option("How many to skip.", 60, ge=0, le=10**9)] = 0,
+    limit: Annotated[int, option("How many at most.", 60, ge=1, le=500)] = 60,
 ) -> VideoList:
     """The videos of the index, by place or name, or the newest or longest first."""
     return await service.info_pool.run(_list, service, filters, sort, offset, limit)
@@ -88,8 +96,8 @@ async def get_video(
 async def get_frame(
     service: ServiceDep,
     video_id: VideoIdParam,
-    time: Annotated[float, PathParam(ge=0, le=1e6, allow_inf_nan=False, description="Seconds.", examples=[12.5])],
-    width: Annotated[FrameWidth, QueryParam(description="Pixels, at most.", examples=[320])] = FrameWidth.MEDIUM,
+    time: Annotated[float, PathParam(description="Seconds.", examples=[12.5], **SECOND)],
+    width: Annotated[FrameWidth, option("Pixels, at most.", 320)] = FrameWidth.MEDIUM,
 ) -> Response:
     """The frame that is on the screen at this time, to a tenth of a second."""
     path = await service.frame_pool.run(_thumbnail, service, video_id, time, width)
@@ -112,12 +120,9 @@ async def stream(
     service: ServiceDep,
     video_id: VideoIdParam,
     convert: Annotated[
-        Literal["mp4"] | None,
-        QueryParam(alias="as", description="H.264 in MP4, for files that browsers cannot play.", examples=["mp4"]),
+        Literal["mp4"] | None, option("H.264 in MP4, for files that browsers cannot play.", "mp4", alias="as")
     ] = None,
-    piece: Annotated[
-        int, QueryParam(ge=0, le=10**6, description=f"Which {PIECE_SECONDS:g} seconds of it, with `as`.", examples=[1])
-    ] = 0,
+    piece: Annotated[int, option(f"Which {PIECE_SECONDS:g} seconds of it, with `as`.", 1, ge=0, le=10**6)] = 0,
 ) -> Response:
     """The file as it is, with HTTP ranges; or 30 seconds of it, converted."""
     if convert is None:
@@ -141,20 +146,16 @@ async def stream(
 async def get_clip(
     service: ServiceDep,
     video_id: VideoIdParam,
-    start: Annotated[float, QueryParam(ge=0, le=1e6, allow_inf_nan=False, description="Seconds.", examples=[12.5])],
-    seconds: Annotated[float, QueryParam(ge=0.1, le=MAX_CLIP_SECONDS, description="How long it is.", examples=[7])],
+    start: Annotated[float, option("Seconds.", 12.5, **SECOND)],
+    seconds: Annotated[float, option("How long it is.", 7, ge=0.1, le=MAX_CLIP_SECONDS)],
 ) -> Response:
     """A part of the video, to keep: copied without loss from the keyframe before, or encoded where MP4 needs it."""
-    path, name = await service.piece_pool.run(_clip, service, video_id, start, start + seconds)
-    return FileResponse(path, media_type="video/mp4", filename=name, headers={"cache-control": CACHE_FILE})
+    path, title = await service.piece_pool.run(_clip, service, video_id, start, start + seconds)
+    stall, etag = service.settings.stall_seconds, f'"{video_id}-{start}-{seconds}"'
+    return OpenFileResponse(path.open("rb", buffering=0), path, etag, stall, filename=f"{title}.mp4")
 
 
-@router.post(
-    "/videos/{video_id}/reveal",
-    summary="Show the file in the file manager",
-    status_code=204,
-    responses=problem_responses(403, 404, 409, 410, 422, 503),
-)
+@router.post("/videos/{video_id}/reveal", summary="Show the file in the file manager", **CHANGE)
 async def reveal_file(service: ServiceDep, request: Request, video_id: VideoIdParam) -> None:
     """Open the file's folder on the server's machine, if the request comes from there and it has a desktop."""
     if not (is_local(request) and has_desktop()):
@@ -162,12 +163,7 @@ async def reveal_file(service: ServiceDep, request: Request, video_id: VideoIdPa
     await service.info_pool.run(lambda: reveal(service.library.path_of(video_id)))
 
 
-@router.delete(
-    "/videos/{video_id}",
-    summary="Remove a video from the index",
-    status_code=204,
-    responses=problem_responses(403, 404, 409, 422, 503),
-)
+@router.delete("/videos/{video_id}", summary="Remove a video from the index", **CHANGE)
 async def remove_video(service: ServiceDep, video_id: VideoIdParam) -> None:
     """Forget a video, if the server was started with `--allow-folders`. The file stays."""
     service.indexing.check_allowed()
@@ -183,11 +179,12 @@ class OpenFileResponse(FileResponse):
         path: of the file; gives the media type.
         etag: changes whenever the content does.
         stall_seconds: a client that reads nothing for so long is cut off.
+        filename: for the client to save it as.
     """
 
     chunk_size = 256 * 1024
 
-    def __init__(self, file: FileIO, path: Path, etag: str, stall_seconds: float) -> None:
+    def __init__(self, file: FileIO, path: Path, etag: str, stall_seconds: float, filename: str | None = None) -> None:
         self.file, self.stall_seconds = file, stall_seconds
         # FileResponse opens a path: this one is the open file itself. Windows has no such path, but there nobody can
         # replace a file that is open.
@@ -197,6 +194,7 @@ class OpenFileResponse(FileResponse):
             headers={"etag": etag, "cache-control": CACHE_FILE},
             media_type=MEDIA_TYPES.get(path.suffix.lower(), "application/octet-stream"),
             stat_result=os.fstat(file.fileno()),
+            filename=filename,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -289,7 +287,7 @@ def _clip(service: Service, video_id: str, start: float, end: float) -> tuple[Pa
 
     path = service.pieces.cache.get_or_make(f"{video_id}-{start:.2f}-{end:.2f}.mp4", cut)
     times = "-".join(f"{int(time // 60)}.{time % 60:04.1f}" for time in (start, end))
-    return path, f"{valid_text(entry.title)} {times}.mp4"
+    return path, f"{valid_text(entry.title)} {times}"
 
 
 def _past_the_end(duration: float) -> Problem:
