@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from centerclip import VideoIndex
 from centerclip.server import ServeSettings, video_routes
@@ -149,6 +149,27 @@ def test_escape_closes_the_player_from_its_controls(page: Page):
     page.keyboard.press("Escape")
     expect(page.locator(".stage")).to_have_count(0)
     expect(page.locator(".card .open:focus")).to_contain_text("three scenes")
+
+
+def test_hits_behind_the_cut_are_less_likely(page: Page):
+    def cut(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "convincing": True, "likely": 2})
+
+    page.route("**/api/v1/search*", cut)
+    page.fill("#q", "boat")
+    expect(page.locator("#hits .cut")).to_have_text("Less likely")
+    kinds = page.evaluate("[...document.querySelectorAll('#hits > li')].map(item => item.className)")
+    assert kinds[:3] == ["card", "card", "cut"]
+    assert set(kinds[3:]) == {"card unlikely"}
+    page.locator("#hits .open").nth(2).click()  # the divider is no hit
+    expect(page.locator(".stage h2")).to_have_text(page.locator("#hits .card .title").nth(2).inner_text())
+    page.reload()
+    expect(page.locator("#hits .card.playing .title")).to_have_text(
+        page.locator("#hits .card .title").nth(2).inner_text()
+    )
+    tops = page.evaluate("[...document.querySelectorAll('.card.unlikely, .cut')].map(item => item.offsetTop)")
+    assert min(tops) == page.evaluate("document.querySelector('.cut').offsetTop")
 
 
 def test_an_error_leaves_nothing_of_the_list(page: Page):

@@ -45,6 +45,8 @@ def test_a_sentence_finds_what_the_index_finds(client: httpx.Client, index: Vide
     assert [hit["score"] for hit in answer["hits"]] == pytest.approx([hit.score for hit in hits], abs=2e-3)
     assert answer["confidence"] == pytest.approx(hits.confidence, abs=1e-2)
     assert answer["convincing"] == hits.convincing
+    assert [hit["grade"] for hit in answer["hits"]] == [hit.grade for hit in hits]
+    assert answer["likely"] == hits.likely
 
 
 def test_both_names_of_the_api_answer_alike(client: httpx.Client):

@@ -1,7 +1,7 @@
 """The responses of the API as the OpenAPI document describes them, and how they are made from the index's results."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -44,6 +44,9 @@ class SearchHit(ResponseModel):
     end: Seconds
     score: Score
     duration: float = Field(description="Of the whole video, seconds.", examples=[93.4])
+    grade: Literal["sure", "maybe", "unlikely"] = Field(
+        description="Whether it shows what was searched for, judged against unrelated queries.", examples=["maybe"]
+    )
     moments: list[Span] = Field(description="Up to five, best first; the first is start to end.")
     copies: list[str] = Field(description="Other files with the same content.", examples=[[]])
     duplicates: list[str] = Field(description="Near-duplicate videos that were left out.", examples=[[]])
@@ -63,6 +66,7 @@ class SearchResults(ResponseModel):
     confidence: float = Field(
         ge=0, le=1, description="Share of unrelated queries that match less well.", examples=[0.94]
     )
+    likely: int = Field(description="How many hits come before the cut; those after it are less likely.", examples=[3])
     seconds: float = Field(description="How long the search took, without encoding the query.", examples=[0.012])
     query: str | None = Field(
         None,
@@ -214,6 +218,7 @@ def search_results(library: Library, results: Results, query: str | None = None)
     return SearchResults(
         convincing=results.convincing,
         confidence=round(results.confidence, 4),
+        likely=results.likely,
         seconds=round(results.seconds, 5),
         query=query,
         hits=[_search_hit(library, hit) for hit in results],
@@ -252,6 +257,7 @@ def _search_hit(library: Library, hit: Hit) -> SearchHit:
         end=round(hit.end, 3),
         score=round(hit.score, 5),
         duration=round(hit.duration, 3),
+        grade=hit.grade,
         moments=[span(moment.start, moment.end, moment.score) for moment in hit.moments],
         copies=_places(library, hit.copies),
         duplicates=_places(library, hit.duplicates),

@@ -125,7 +125,12 @@ async function ask(signal) {
 function show(answer) {
   player.close(false);
   shown = answer.hits;
-  $("hits").replaceChildren(...shown.map((hit) => card(hit, play, alike)));
+  const cards = shown.map((hit) => card(hit, play, alike));
+  if (answer.likely > 0 && answer.likely < cards.length) {
+    for (const one of cards.slice(answer.likely)) one.classList.add("unlikely");
+    cards.splice(answer.likely, 0, Object.assign(element("li", "Less likely"), { className: "cut" }));
+  }
+  $("hits").replaceChildren(...cards);
   $("more").hidden = answer.list ? shown.length >= answer.total : shown.length < top_ || top_ >= MAX_TOP;
   $("sorting").hidden = !answer.list || !answer.total;
   $("heading").textContent = answer.list ? "Videos" : "Hits";
@@ -180,9 +185,9 @@ async function reopen() {
   if (!state.v) return;
   const at = Number(state.t || 0);
   const same = (item) => item.dataset.video === state.v;
-  const items = [...$("hits").children].filter(same);
+  const cards = [...document.querySelectorAll("#hits .card")], items = cards.filter(same);
   const item = items.find((one) => Math.abs(one.dataset.start - at) < 0.2) ?? items[0];
-  if (item) { play(shown[[...$("hits").children].indexOf(item)], item, { at, focus: false }); return; }
+  if (item) { play(shown[cards.indexOf(item)], item, { at, focus: false }); return; }
   try {
     const video = await api(`/videos/${state.v}`);
     play({ ...video, score: null }, null, { at, focus: false });

@@ -41,7 +41,9 @@ export class Player {
     // The browser's own controls keep their key events to themselves; Esc reaches a CloseWatcher from everywhere.
     if (window.CloseWatcher) (this.watcher = new CloseWatcher()).onclose = () => this.close();
     item?.classList.add("playing");
-    if (item) item.after(element); else document.getElementById("hits").prepend(element);
+    let last = item; // of its row, so that no gap opens beside it
+    while (last?.nextElementSibling?.offsetTop === item?.offsetTop && last?.nextElementSibling) last = last.nextElementSibling;
+    if (item) last.after(element); else document.getElementById("hits").prepend(element);
     this.start(stream(hit.video_id));
     element.scrollIntoView({ block: "nearest", behavior: "smooth" });
     if (focus) this.video.focus({ preventScroll: true });
