@@ -67,7 +67,7 @@ TORCH_CPU := https://download.pytorch.org/whl/cpu
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; try make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
 	@[ "$$(uname -s)" != Linux ] || command -v nvidia-smi >/dev/null || $(BIN)/python -m pip install --quiet --quiet --quiet \
-		--disable-pip-version-check --retries 0 --timeout 5 --no-deps -c constraints.txt --index-url $(TORCH_CPU) torch \
+		--disable-pip-version-check --retries 0 --timeout 5 --no-deps -c constraints.txt --index-url $(TORCH_CPU) torch 2>/dev/null \
 		|| echo "$(TORCH_CPU) cannot be reached: torch comes from the usual index"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[research,dev]'
 	@touch $@

@@ -27,6 +27,7 @@ from centerclip.search import (
     Results,
 )
 from centerclip.search.folder import FORMAT
+from centerclip.search.ranking import Grade
 from tests.search.collection import clip, save_model, scenes
 
 
@@ -82,12 +83,25 @@ def test_hits_in_words_json_and_csv_agree(index: Path, videos: Path) -> None:
     assert str(videos / "[red]film.mkv") in text  # brackets are no markup
 
 
+def a_hit(name: str, score: float, grade: Grade, duplicates: tuple[Path, ...] = ()) -> Hit:
+    return Hit(name, Path(f"/{name}.mp4"), 0, 3, score, (Moment(0, 3, score),), 3, duplicates=duplicates, grade=grade)
+
+
+def test_a_line_cuts_off_what_is_less_likely(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hits = [a_hit("a", 0.3, "sure"), a_hit("b", 0.2, "unlikely")]
+    monkeypatch.setattr(VideoIndex, "search", lambda *_, **__: Results(hits))
+    lines = run("search", "a dog", "--index", index).stdout.splitlines()
+    assert [line.split()[-1] for line in lines] == ["/a.mp4", "likely:", "/b.mp4"]
+    monkeypatch.setattr(VideoIndex, "search", lambda *_, **__: Results(hits[:1]))
+    assert len(run("search", "a dog", "--index", index).stdout.splitlines()) == 1
+
+
 def test_all_lists_near_duplicates_and_says_nothing_else(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hit = Hit("1", Path("/a.mp4"), 0, 3, 0.2, (Moment(0, 3, 0.2),), 3, duplicates=(Path("/b.mp4"),))
-    twin = Hit("2", Path("/b.mp4"), 0, 3, 0.1, (Moment(0, 3, 0.1),), 3)
+    hit = a_hit("a", 0.2, "unlikely", duplicates=(Path("/b.mp4"),))
+    twin = a_hit("b", 0.1, "unlikely")
 
     def search(self: VideoIndex, *query: object, collapse: bool, **options: object) -> Results:
-        return Results([hit] if collapse else [replace(hit, duplicates=()), twin], convincing=False)
+        return Results([hit] if collapse else [replace(hit, duplicates=()), twin])
 
     monkeypatch.setattr(VideoIndex, "search", search)
     collapsed, everything = (run("search", "a dog", "--index", index, *more).stdout for more in ([], ["--all"]))

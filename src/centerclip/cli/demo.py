@@ -52,7 +52,7 @@ def demo(
         began = time.perf_counter()
         hits = index.search(query, top=TOP)
         rows.append((query, list(hits), hits.convincing))
-        note = "" if hits.convincing else "   (not sure about these)"
+        note = "" if hits.likely else "   (not sure about these)"
         console.print(f"[bold]{query}[/]{note}  [dim]{1000 * (time.perf_counter() - began):.0f} ms[/]")
         for hit in hits:
             console.print(f"   {hit.score:.2f}  {hit.title}  {clock(hit.start)}-{clock(hit.end)}")

@@ -125,6 +125,7 @@ def as_object(results: "Results") -> dict[str, Any]:
                 "start": round(hit.start, 3),
                 "end": round(hit.end, 3),
                 "score": round(hit.score, 5),
+                "grade": hit.grade,
                 "duration": round(hit.duration, 3),
                 "moments": [
                     {"start": round(m.start, 3), "end": round(m.end, 3), "score": round(m.score, 5)}
@@ -156,9 +157,9 @@ def _print_hits(results: "Results", thumbnails: bool | None) -> None:
     from rich.console import Console
 
     console = Console(soft_wrap=True, highlight=False)
-    if len(results) and not results.convincing:
-        console.print("Not sure about these. Nearest first:")
     for rank, hit in enumerate(results, 1):
+        if rank == results.likely + 1:
+            console.print("Less likely:" if results.likely else "Not sure about these. Nearest first:")
         _print_hit(console, rank, hit)
     if thumbnails or (thumbnails is None and console.is_terminal and console.color_system == "truecolor"):
         from ..plots.hits import print_thumbnails
