@@ -258,18 +258,18 @@ def test_system_errors_are_sentences_that_name_the_path(
     searched = ("search", "a dog", "--index", index)
     assert end(monkeypatch, capsys, *searched, "--playlist", missing) == (
         1,
-        f"centerclip: {missing}: there is no folder {missing.parent}; make it first, or name another",
+        f"centerclip: {missing} cannot be written: there is no folder {missing.parent}; make it first",
     )
     assert end(monkeypatch, capsys, *searched, "--save", file) == (
         1,
-        f"centerclip: {file}: is a file, not a folder; name another",
+        f"centerclip: {file} is a file, not a folder; name another",
     )
     code, below = end(monkeypatch, capsys, "index", videos, "--index", file / "index")
-    assert (code, below) == (1, f"centerclip: {file / 'index'}: is below a file, not a folder; name another")
+    assert (code, below) == (1, f"centerclip: {file / 'index'} is below a file, not a folder; name another")
     monkeypatch.setattr(Path, "mkdir", refuse)
     assert end(monkeypatch, capsys, "index", videos, "--index", tmp_path / "index") == (
         1,
-        f"centerclip: {tmp_path / 'index'}: permission denied; check who may read and write it",
+        f"centerclip: {tmp_path / 'index'} cannot be used: permission denied; check who may read and write it",
     )
 
 

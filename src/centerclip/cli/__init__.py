@@ -85,17 +85,16 @@ def _end(message: str, code: int) -> NoReturn:
 
 def _explain(error: OSError) -> str:
     """What the system refused, as a sentence."""
+    if error.filename is None:
+        return f"{error.strerror or error}".lower()
+    path = Path(os.fsdecode(error.filename))
     reasons = {
-        errno.EACCES: "permission denied; check who may read and write it",
-        errno.EROFS: "cannot be written, the disk is read-only; name another folder",
-        errno.ENOSPC: "the disk is full; free some space, then run this again",
+        errno.EACCES: "cannot be used: permission denied; check who may read and write it",
+        errno.EROFS: "cannot be written: the disk is read-only; name another folder",
+        errno.ENOSPC: "cannot be written: the disk is full; free some space, then run this again",
         errno.EEXIST: "is a file, not a folder; name another",
         errno.ENOTDIR: "is below a file, not a folder; name another",
     }
-    reason = reasons.get(error.errno or 0) or error.strerror or str(error)
-    if error.filename is None:
-        return reason
-    path = Path(os.fsdecode(error.filename))
-    if error.errno == errno.ENOENT and not path.parent.exists():
-        return f"{printable(path)}: there is no folder {printable(path.parent)}; make it first, or name another"
-    return f"{printable(path)}: {reason}"
+    if not path.parent.exists():
+        reasons[errno.ENOENT] = f"cannot be written: there is no folder {printable(path.parent)}; make it first"
+    return f"{printable(path)} {reasons.get(error.errno or 0, f'cannot be used: {error.strerror}')}"

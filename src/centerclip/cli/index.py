@@ -24,7 +24,7 @@ MAX_FAILURES_SHOWN = 20  # on the screen; --json has all of them
 def index(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PATH]...", help="Folders and video files.", show_default="those of earlier runs"),
+        typer.Argument(metavar="PATH", help="Folders and video files.", show_default="those of earlier runs"),
     ] = None,
     folder: IndexFolder = None,
     model: Annotated[
@@ -200,7 +200,8 @@ def _print_report(report: "IndexReport") -> None:
         if number:
             done.append(f"{number:,} {text}")
     amount = f" ({length(report.video_seconds)} of video)" if report.added else ""
-    typer.echo(f"{', '.join(done)}, in {length(report.seconds)}{amount}.")
+    took = f", in {length(report.seconds)}" if report.seconds >= 1 else ""
+    typer.echo(f"{', '.join(done)}{took}{amount}.")
     for root in report.not_dropped:
         typer.echo(
             f"Not dropped: all videos of {printable(root)} are missing. Is a disk not connected? If they are gone for "
@@ -252,7 +253,7 @@ def status(folder: IndexFolder = None, as_json: AsJson = False) -> None:
 
 
 def remove(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files and folders to drop from the index.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files and folders to drop from the index.")],
     folder: IndexFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -263,7 +264,7 @@ def remove(
     if as_json:
         typer.echo(json.dumps({"removed": dropped}))
     else:
-        typer.echo(f"{count(dropped, 'file')} dropped from the index; later runs leave them out until they are named.")
+        typer.echo(f"{count(dropped, 'file')} dropped from the index, and left out of later runs until named again.")
     if not dropped:
         typer.echo(f"centerclip: not in the index: {', '.join(map(str, paths))}", err=True)
         raise typer.Exit(1)

@@ -32,7 +32,7 @@ def seconds(text: str) -> float:
 
 def search(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[SENTENCE]", help="What the video shows.", show_default=False)
+        list[str] | None, typer.Argument(metavar="SENTENCE", help="What the video shows.", show_default=False)
     ] = None,
     folder: IndexFolder = None,
     image: Annotated[Path | None, typer.Option(help="An image that looks similar.")] = None,
