@@ -61,9 +61,11 @@ def demo(
     console.print(f"\nA frame of each hit is in [bold]{image}[/].")
     run, made = this_command(), shlex.quote(str(folder / "index"))
     console.print(
-        "\nThis small model knows drawn things in drawn places; it has never seen a photo. Next:\n"
-        f'  {run} search "a cat at night" --index {made}   your own sentence, on these clips\n'
-        f"  {run} serve --index {made}   the same on a web page\n"
-        f"  {run} index ~/Videos   your own videos, with a real CLIP (downloaded once)\n"
+        "\nThis small model knows drawn things in drawn places; it has never seen a photo.\n\n"
+        "Your own sentence on these clips, and the same on a web page:\n"
+        f'  {run} search "a cat at night" --index {made}\n'
+        f"  {run} serve --index {made}\n"
+        "Your own videos, with a real CLIP (downloaded once):\n"
+        f"  {run} index ~/Videos\n"
         f'  {run} search "a child blows out candles"'
     )
