@@ -66,8 +66,9 @@ def with_sound(path: Path, codec: str, seconds: int = 5, audio: str = "aac") -> 
         for number in range(seconds * 10):
             container.mux(video.encode(av.VideoFrame.from_ndarray(picture(number // 10), format="rgb24")))
         wave = np.sin(np.arange(seconds * 48_000) / 20, dtype=np.float32)[None] / 4
-        for start in range(0, wave.shape[1], 1024):
-            part = np.ascontiguousarray(wave[:, start : start + 1024])
+        size = {"aac": 1024, "ac3": 1536}[audio]  # samples of a frame
+        for start in range(0, wave.shape[1] - size, size):
+            part = np.ascontiguousarray(wave[:, start : start + size])
             frame = av.AudioFrame.from_ndarray(part, format="fltp", layout="mono")
             frame.sample_rate, frame.pts = 48_000, start
             container.mux(sound.encode(frame))

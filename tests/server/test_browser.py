@@ -139,6 +139,16 @@ def test_a_picture_that_stays_black_is_converted(browser: Browser, base: Path, t
         assert "as=mp4" in page.evaluate("document.querySelector('.stage video').src")
 
 
+def test_a_sound_that_browsers_do_not_play_is_converted(browser: Browser, base: Path, tmp_path: Path):
+    """Chromium plays such a file without its sound."""
+    with_sound(tmp_path / "Videos" / "surround.mkv", "libx264", audio="ac3")
+    index = VideoIndex(tmp_path / "index", model=base / "model")
+    index.add(tmp_path / "Videos")
+    with site(tmp_path, index) as made, opened(browser, made.address) as page:
+        page.locator("#hits .open").click()
+        until(page, f"{NOW} > 0.2 && document.querySelector('.stage video').webkitAudioDecodedByteCount > 0")
+
+
 def test_escape_closes_the_player_from_its_controls(page: Page):
     page.locator(".card", has=page.get_by_text("three scenes", exact=True)).locator(".open").click()
     until(page, f"{NOW} > 0")

@@ -97,7 +97,7 @@ def test_old_codecs_come_in_pieces_that_browsers_play(client: httpx.Client, ids:
         assert answer.headers["content-type"] == "video/mp4"
         piece = tmp_path / f"{number}.mp4"
         piece.write_bytes(answer.content)
-        assert codec_of(piece) == ("h264", True)
+        assert codec_of(piece) == ("h264", True, True)
         assert len(decoded(piece)) == seconds * 5
     assert client.get(place, params={"as": "mp4"}, headers={"range": "bytes=0-9"}).status_code == 206
     assert problem(client.get(place, params={"as": "mp4", "piece": 2})) == "not-found"

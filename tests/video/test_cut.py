@@ -38,9 +38,9 @@ def test_pieces_keep_the_sound_and_turn_the_video(tmp_path: Path, monkeypatch: p
 
 
 def test_playable_codecs_are_known(tmp_path: Path) -> None:
-    assert codec_of(make_clip(tmp_path / "a.mp4")) == ("h264", True)
-    assert codec_of(make_clip(tmp_path / "b.webm", codec="libvpx")) == ("vp8", True)
-    assert codec_of(make_clip(tmp_path / "c.mkv")) == ("h264", False)
+    assert codec_of(make_clip(tmp_path / "a.mp4")) == ("h264", True, True)
+    assert codec_of(make_clip(tmp_path / "b.webm", codec="libvpx")) == ("vp8", True, True)
+    assert codec_of(make_clip(tmp_path / "c.mkv")) == ("h264", False, True)
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
@@ -49,7 +49,7 @@ def test_a_cover_image_is_not_taken_for_the_video(tmp_path: Path, suffix: str, m
     covered = add_cover(make_clip(tmp_path / "film.mp4", frames=90, g=30), tmp_path / f"covered{suffix}")
     with av.open(str(covered)) as container:
         assert container.streams.video[0].codec_context.name == "mjpeg"
-    assert codec_of(covered) == ("h264", suffix == ".mp4")
+    assert codec_of(covered) == ("h264", suffix == ".mp4", True)
     encode_piece(covered, tmp_path / "piece.mp4", 1)
     shown = decoded(tmp_path / "piece.mp4")
     assert len(shown) == 30

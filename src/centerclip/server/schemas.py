@@ -112,6 +112,7 @@ class VideoDetail(Video):
     playable: bool = Field(
         description="Browsers play the file as it is. If not, request it in pieces: `stream?as=mp4&piece=0`."
     )
+    audible: bool = Field(description="Browsers play its sound, or it has none.")
     piece_seconds: float = Field(description="Length of a converted piece.", examples=[30.0])
     spans: list[Span] = Field(description="All segments in order of time; scores are 0 without a query.")
 

@@ -241,20 +241,20 @@ def _detail(service: Service, video_id: str, query: Query | None) -> VideoDetail
     library = service.library
     fields = video_fields(library, library.index.video(video_id))
     spans = [span(*segment) for segment in library.index.segments(video_id, query=query)]
-    state, codec, playable = _file_state(service, video_id)
     return VideoDetail.model_validate(
-        {**fields, "file": state, "codec": codec, "playable": playable, "piece_seconds": PIECE_SECONDS, "spans": spans}
+        {**fields, **_file_state(service, video_id), "piece_seconds": PIECE_SECONDS, "spans": spans}
     )
 
 
-def _file_state(service: Service, video_id: str) -> tuple[str, str | None, bool]:
+def _file_state(service: Service, video_id: str) -> dict[str, object]:
+    state, codec, playable, audible = "there", None, False, True
     try:
-        codec, playable = codec_of(service.library.path_of(video_id))
+        codec, playable, audible = codec_of(service.library.path_of(video_id))
     except Problem as problem:
-        return "changed" if problem.kind == "file-changed" else "missing", None, False
+        state = "changed" if problem.kind == "file-changed" else "missing"
     except VideoError:
-        return "unreadable", None, False
-    return "there", codec, playable
+        state = "unreadable"
+    return {"file": state, "codec": codec, "playable": playable, "audible": audible}
 
 
 def _thumbnail(service: Service, video_id: str, time: float, width: int) -> Path:

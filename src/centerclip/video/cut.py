@@ -81,16 +81,18 @@ def encode_piece(path: Path, target: Path, number: int) -> None:
         _transcode(source, output, start, start + PIECE_SECONDS, PIECE_QUALITY, PIECE_SHORT_SIDE)
 
 
-def codec_of(path: Path) -> tuple[str, bool]:
-    """The video codec of a file, and whether browsers play the file as it is. Reads the head of the file only."""
+def codec_of(path: Path) -> tuple[str, bool, bool]:
+    """The video codec of a file, whether browsers play the file as it is, and whether they play its sound, if any.
+
+    Reads the head of the file only.
+    """
     with open_source(path, DEFAULT_LIMITS, audio=True) as source:
         context = source.stream.codec_context
         codec = context.codec.canonical_name
         playable = codec in PLAYABLE and (codec != "h264" or context.pix_fmt in EIGHT_BITS)
-        if source.audio is not None:
-            decoder = source.audio.codec_context
-            playable &= decoder is not None and decoder.codec.canonical_name in PLAYABLE_AUDIO
-    return codec, playable and path.suffix.lower() in PLAYABLE_SUFFIXES
+        decoder = source.audio and source.audio.codec_context
+        audible = source.audio is None or (decoder is not None and decoder.codec.canonical_name in PLAYABLE_AUDIO)
+    return codec, playable and audible and path.suffix.lower() in PLAYABLE_SUFFIXES, audible
 
 
 def thumbnail(

@@ -218,6 +218,7 @@ function say({ push }) {
   const q = $("q").value.trim();
   if (q === state.q && !push) return;
   top_ = TOP;
+  scrollTo({ top: 0 });
   // Words beside an image are a new query, so the image is sent again; words replace "more like this".
   go({ q, v: "", t: "", like: "", at: "", query: sample ? "" : q ? "" : state.query }, { push: push || !state.q });
   fill();
@@ -241,7 +242,7 @@ $("toggle-filters").addEventListener("click", () => {
 async function loadFolders() {
   const { folders } = await api("/folders").catch(() => ({ folders: [] }));
   const options = folders.map((folder) => new Option(`${folder.name} (${folder.videos})`, folder.id));
-  $("folder").replaceChildren(new Option("all", ""), ...options);
+  $("folder").replaceChildren(new Option("All folders", ""), ...options);
   $("folder").value = state.folder;
 }
 

@@ -73,6 +73,7 @@ export class Player {
       unreadable: "The file can no longer be read.\nCheck that it plays in a video player.",
     }[detail.file];
     if (trouble) this.say(trouble);
+    else if (!detail.audible && !this.pieces) this.convert(this.position); // it would play silently
   }
 
   listen() {
