@@ -23,6 +23,11 @@ class Processes:
     device: torch.device
 
     @property
+    def gpu(self) -> torch.device | None:
+        """The CUDA GPU of this process; None where there is none."""
+        return self.device if self.device.type == "cuda" else None
+
+    @property
     def main(self) -> bool:
         """Whether this is the process that prints and writes files."""
         return self.rank == 0

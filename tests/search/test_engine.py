@@ -14,6 +14,7 @@ from centerclip import VideoIndex
 from centerclip.cluster import Setting
 from centerclip.search import Moment, SearchError
 from centerclip.search.folder import DEFAULT_SHARE, default_clustering
+from centerclip.search.query import is_english
 from centerclip.search.ranking import moments_of, rank
 from centerclip.search.store import Floats, Segments, Video
 from centerclip.video import read_times
@@ -271,3 +272,23 @@ def test_the_default_clustering_fits_every_model(blocks: int, frames: int, expec
 
 def test_a_tower_of_one_block_has_no_place_for_clustering() -> None:
     assert default_clustering(blocks=1, frames=12) == "none"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "english"),
+    [
+        ("a dog runs on the beach", True),
+        ("birthday cake", True),
+        ("la la land", True),
+        ("Mona Lisa in the Louvre", True),
+        ("café in Paris", True),
+        ("", True),
+        ("ein Hund läuft am Strand", False),
+        ("un chien court sur la plage", False),
+        ("un perro corre en la playa", False),
+        ("собака бежит по пляжу", False),
+        ("沙滩上的狗", False),
+    ],
+)
+def test_sentences_in_other_languages_are_noticed(sentence: str, english: bool) -> None:
+    assert is_english(sentence) == english

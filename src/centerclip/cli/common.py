@@ -172,7 +172,7 @@ def open_model(
     name: str,
     clustering: str | None,
     frames: int | None,
-    device: "torch.device | None" = None,
+    device: "str | torch.device | None" = None,
     protocol: Literal["published", "clean"] | None = None,
 ) -> "CenterCLIP":
     """Open a model; the folder of a training run stands for the model of its best epoch."""

@@ -16,6 +16,7 @@ from .common import (
     AsJson,
     BatchSize,
     Clustering,
+    Device,
     Frames,
     Protocol,
     Root,
@@ -56,6 +57,7 @@ def evaluate(
         bool, typer.Option("--dual-softmax", help="Rank by dual softmax, which uses all queries at once.")
     ] = False,
     batch_size: BatchSize = None,
+    device: Device = None,
     workers: Workers = None,
     allow_missing: AllowMissing = False,
     allow_unreadable: AllowUnreadable = False,
@@ -88,7 +90,7 @@ def evaluate(
     from ..evaluation import evaluate as run
 
     with processes() as group:
-        opened = open_model(model, clustering, frames, group.device, protocol)
+        opened = open_model(model, clustering, frames, device or group.gpu, protocol)
         data = load(
             benchmark,
             root,

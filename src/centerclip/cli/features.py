@@ -13,6 +13,7 @@ from .common import (
     AsJson,
     BatchSize,
     Clustering,
+    Device,
     Frames,
     Root,
     Rule,
@@ -43,6 +44,7 @@ def features(
     frames: Frames = None,
     rule: Rule = None,
     batch_size: BatchSize = None,
+    device: Device = None,
     workers: Workers = None,
     allow_missing: AllowMissing = False,
     allow_unreadable: AllowUnreadable = False,
@@ -58,7 +60,7 @@ def features(
     from ..evaluation import encode_benchmark
     from ..evaluation.features import save_features, spans_of
 
-    opened = open_model(model, clustering, frames)
+    opened = open_model(model, clustering, frames, device)
     data = _load(sources, root, annotations, split, allow_missing, opened.protocol)
     with progress(quiet=as_json) as bar:
         encoded = encode_benchmark(

@@ -78,6 +78,7 @@ def search(
     # One sentence gains nothing from NumPy's threads, and on a busy machine waits for them. Before NumPy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ..search import SearchError, VideoIndex
+    from ..search.query import is_english
     from ..search.results import seconds_of
 
     for option, date in (("--after", after), ("--before", before)):
@@ -101,6 +102,10 @@ def search(
         min_score=min_score,
         collapse=not show_all,
     )
+    if sentence is not None and not is_english(sentence):
+        typer.echo(
+            "centerclip: this does not look like English, the only language that most models understand.", err=True
+        )
     if as_json:
         typer.echo(json.dumps(as_object(results), indent=2))
     elif as_csv:
@@ -157,9 +162,11 @@ def _print_hits(results: "Results", thumbnails: bool | None) -> None:
     from rich.console import Console
 
     console = Console(soft_wrap=True, highlight=False)
+    if len(results) and not any(hit.grade == "sure" for hit in results):
+        console.print("Not sure about these. Nearest first:")
     for rank, hit in enumerate(results, 1):
-        if rank == results.likely + 1:
-            console.print("Less likely:" if results.likely else "Not sure about these. Nearest first:")
+        if 1 < rank == results.likely + 1:
+            console.print("Less likely:")
         _print_hit(console, rank, hit)
     if thumbnails or (thumbnails is None and console.is_terminal and console.color_system == "truecolor"):
         from ..plots.hits import print_thumbnails

@@ -10,7 +10,7 @@ import typer
 from platformdirs import user_config_path
 
 from ..errors import CenterClipError
-from .common import IndexFolder
+from .common import Device, IndexFolder
 
 LOCAL = "127.0.0.1"
 ALL_ADDRESSES = ("0.0.0.0", "::")
@@ -20,6 +20,7 @@ MIN_TOKEN_LENGTH = 8
 
 def serve(
     folder: IndexFolder = None,
+    device: Device = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on. 0.0.0.0 lets other machines in; they need the token.")
     ] = LOCAL,
@@ -101,7 +102,7 @@ def serve(
     if host in ALL_ADDRESSES:
         typer.echo(f"From other machines: {_address(_own_address(), listening.getsockname()[1], token)}")
         typer.echo("The connection is not encrypted: use a network that you trust, or an HTTPS proxy.", err=True)
-    index = VideoIndex(folder)
+    index = VideoIndex(folder, device=device)
     if not (index.folder / "index.json").is_file():
         typer.echo(f"There is no index in {index.folder} yet. Make one with: {index_command(index.folder)}", err=True)
     if open_page and has_desktop():

@@ -4,7 +4,9 @@ A sentence needs no torch where :mod:`centerclip.model.text_encoder` gives the s
 compared when the index is made, and the model's files are remembered with their size and time.
 """
 
+import re
 import threading
+import unicodedata
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -35,6 +37,26 @@ COMPARED_SENTENCES = (
     "Two men, one of them old, play chess!",
     "Ünïcode 日本 " + "and a very long sentence " * 30,
 )
+
+
+# Words that English does not have, of languages that people may type in; and those that an English sentence has.
+FOREIGN = (
+    "der das ein eine einen im am auf und mit ist dem den von",
+    "le la les un une des du dans et avec sur est",
+    "el los las en con una del por",
+    "il lo gli di che nel sul um uma em na com het een op van met",
+)
+FOREIGN_WORDS = {word for line in FOREIGN for word in line.split()}
+ENGLISH_WORDS = {"a", "an", "the", "of", "on", "at", "with", "and", "to", "is", "are", "into", "from"}
+
+
+def is_english(sentence: str) -> bool:
+    """Whether a sentence may be English, which most CLIPs understand alone; a word or two always may be."""
+    letters = [letter for letter in sentence if letter.isalpha()]
+    if 2 * sum("LATIN" not in unicodedata.name(letter, "") for letter in letters) > len(letters):
+        return False
+    words = set(re.findall(r"\w+", sentence.lower()))
+    return len(FOREIGN_WORDS & words) < 2 or bool(ENGLISH_WORDS & words)
 
 
 @dataclass(frozen=True)
