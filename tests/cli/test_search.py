@@ -92,6 +92,8 @@ def test_a_line_cuts_off_what_is_less_likely(index: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(VideoIndex, "search", lambda *_, **__: Results(hits))
     lines = run("search", "a dog", "--index", index).stdout.splitlines()
     assert [line.split()[-1] for line in lines] == ["/a.mp4", "likely:", "/b.mp4"]
+    monkeypatch.setattr(VideoIndex, "search", lambda *_, **__: Results([a_hit("c", 0.25, "maybe")]))
+    assert run("search", "a dog", "--index", index).stdout.split()[:2] == ["1", "0.250?"]
     monkeypatch.setattr(VideoIndex, "search", lambda *_, **__: Results(hits[:1]))
     assert len(run("search", "a dog", "--index", index).stdout.splitlines()) == 1
 

@@ -162,11 +162,9 @@ def _print_hits(results: "Results", thumbnails: bool | None) -> None:
     from rich.console import Console
 
     console = Console(soft_wrap=True, highlight=False)
-    if len(results) and not any(hit.grade == "sure" for hit in results):
-        console.print("Not sure about these. Nearest first:")
     for rank, hit in enumerate(results, 1):
-        if 1 < rank == results.likely + 1:
-            console.print("Less likely:")
+        if rank == results.likely + 1:
+            console.print("Less likely:" if results.likely else "Not sure about these. Nearest first:")
         _print_hit(console, rank, hit)
     if thumbnails or (thumbnails is None and console.is_terminal and console.color_system == "truecolor"):
         from ..plots.hits import print_thumbnails
@@ -178,7 +176,8 @@ def _print_hit(console: Any, rank: int, hit: "Hit") -> None:
     from rich.text import Text
 
     other_moments = ", ".join(f"{clock(m.start)}-{clock(m.end)}" for m in hit.moments[1:])
-    line = Text(f"{rank:3}  {hit.score:.3f}  ")
+    doubt = "?" if hit.grade == "maybe" else " "
+    line = Text(f"{rank:3}  {hit.score:.3f}{doubt} ")
     line.append(f"{clock(hit.start)}-{clock(hit.end)}".ljust(13), style="bold")
     line.append(f"  {printable(hit.path)}")
     console.print(line)

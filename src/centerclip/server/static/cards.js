@@ -15,7 +15,11 @@ export function card(hit, onOpen, onAlike) {
   item.dataset.start = start;
   item.querySelector(".time").textContent = isHit ? between(start, end) : clock(hit.duration);
   const score = item.querySelector(".score");
-  if (isHit) { score.textContent = hit.score.toFixed(2); score.title = "Similarity to the query; comparable within one search"; }
+  if (isHit) {
+    const maybe = hit.grade === "maybe";
+    score.textContent = hit.score.toFixed(2) + (maybe ? "?" : "");
+    score.title = (maybe ? "Maybe: it could be something similar. " : "") + "Similarity to the query; comparable within one search";
+  }
   else score.remove();
   item.querySelector(".title").textContent = hit.title;
   const folder = hit.place.includes("/") ? hit.place.slice(0, hit.place.lastIndexOf("/")) : hit.place, doubles = hit.duplicates?.length;

@@ -136,7 +136,7 @@ function show(answer) {
   $("heading").textContent = answer.list ? "Videos" : "Hits";
   if (answer.list) describeList(answer);
   else if (!shown.length) note("Nothing found.", "No video matches the filters.", "empty");
-  else if (!state.like && !shown.some((hit) => hit.grade === "sure")) note("Not sure about these.", "Nearest first.", "weak");
+  else if (!answer.convincing) note("Not sure about these.", "Nearest first.", "weak");
   else note(state.like ? "Similar videos, best first." : "", `${$("more").hidden ? "" : "Best "}${count(shown.length, state.moments ? "moment" : "video")} in ${(1000 * answer.seconds).toFixed(0)} ms`);
   reopen();
 }
