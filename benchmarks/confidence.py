@@ -4,10 +4,10 @@
     python benchmarks/confidence.py --demo          # the bundled clips and model
 
 FOLDER holds the 63 clips that SHORT and LONG name. The cuts were chosen on half of the queries of each kind, though
-with an eye on the other half, which is reported. Claims, for FOLDER: 95 % of the right first hits are "sure" or "maybe";
-at most 15 % of the absent things have a "sure" first hit. One cut for both cannot be had: the second table tries what the
-literature offers, each with the cut that 95 % of the right first hits of the first half pass. The demo's model is small,
-and its absent things are drawn, move and stand in places like those that are there: many pass.
+with an eye on the other half, which is reported. Claims, for FOLDER: 95 % of the right first hits are "sure" or
+"maybe"; at most 15 % of the absent things have a "sure" first hit. One cut for both cannot be had: the second table
+tries what the literature offers, each with the cut that 95 % of the right first hits of the first half pass. The demo's
+model is small, and its absent things are drawn, move and stand in places like those that are there: many pass.
 """
 
 import argparse
