@@ -78,11 +78,23 @@ def _below(
 
 def _rules(folder: str, patterns: Iterable[str]) -> list[str]:
     """Patterns of names, and of paths from a folder on, as patterns of whole paths."""
-    base, named = (
-        glob.escape(Path(folder).as_posix()),
-        [line.strip().rstrip("/") for line in patterns if not line.startswith("#")],
-    )
+    base = glob.escape(Path(folder).as_posix())
+    named = [line.strip().rstrip("/") for line in patterns if not line.startswith("#")]
     return [Path(base, name).as_posix() if "/" in name else f"{base}*/{name}" for name in named if name]
+
+
+def file_stamp(path: Path) -> tuple[int, int] | None:
+    """Changes whenever a file is replaced or written; None when it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def valid_text(name: str | Path) -> str:
+    """A file name as valid Unicode: names may hold any bytes."""
+    return str(name).encode(errors="surrogateescape").decode(errors="replace")
 
 
 def is_below(path: str, folder: str) -> bool:

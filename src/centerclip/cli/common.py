@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ..files import valid_text
 from ..plots import clock as clock
 
 if TYPE_CHECKING:
@@ -138,6 +139,11 @@ def length(seconds: float) -> str:
     return f"{round(seconds / 60)} min" if whole < 3570 else f"{seconds / 3600:.1f} hours"
 
 
+def size(count: int) -> str:
+    """Bytes, as ``12.3 MB`` or ``1.2 GB``."""
+    return f"{count / 1e9:,.1f} GB" if abs(count) >= 1e9 else f"{count / 1e6:,.1f} MB"
+
+
 def this_command() -> str:
     """How this program is called, in a command to be copied: its name alone if the shell finds that."""
     if shutil.which("centerclip"):
@@ -148,8 +154,7 @@ def this_command() -> str:
 
 def printable(text: str | Path) -> str:
     """A path, or text with one inside, that can be printed: names may hold control codes, or not be valid text."""
-    valid = str(text).encode(errors="surrogateescape").decode(errors="replace")
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in valid)
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in valid_text(text))
 
 
 def check_names(benchmark: str, split: str, clustering: str | None) -> str:

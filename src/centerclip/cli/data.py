@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .common import Annotations, AsJson, progress
+from .common import Annotations, AsJson, progress, size
 
 if TYPE_CHECKING:
     from ..data.minivtt import Report
@@ -213,14 +213,10 @@ def _summary(report: "PrepareReport") -> str:
     if report.source_bytes:
         saved = report.source_bytes - report.target_bytes
         line += (
-            f" {_megabytes(report.source_bytes)} became {_megabytes(report.target_bytes)}: "
-            f"{_megabytes(saved)} saved ({saved / report.source_bytes:.0%})."
+            f" {size(report.source_bytes)} became {size(report.target_bytes)}: "
+            f"{size(saved)} saved ({saved / report.source_bytes:.0%})."
         )
     return line
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if abs(size) >= 1e9 else f"{size / 1e6:,.1f} MB"
 
 
 def _listing(names: Sequence[str]) -> str:

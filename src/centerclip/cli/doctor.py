@@ -98,11 +98,12 @@ def _check_files(files: list[Path], frames: int, timeout: float, as_json: bool) 
 
 def _check_file(path: Path, frames: int, timeout: float) -> dict[str, Any]:
     """Facts about one file and a verdict, ready for JSON."""
+    from ..files import valid_text
     from ..video import Limits, VideoError, probe, read_frames
 
     limits = Limits(seconds=timeout)
     # A name that is not valid text cannot be printed or written as JSON as it is.
-    report: dict[str, Any] = {"path": str(path).encode(errors="surrogateescape").decode(errors="replace"), "ok": False}
+    report: dict[str, Any] = {"path": valid_text(path), "ok": False}
     try:
         report = {**asdict(probe(path, limits=limits)), **report}
         note = read_frames(path, frames, short_side=32, limits=limits).note

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .common import AsJson, Device, IndexFolder, count, length, printable, progress
+from .common import AsJson, Device, IndexFolder, count, length, printable, progress, size
 
 if TYPE_CHECKING:
     from ..search import IndexReport, VideoIndex
@@ -239,7 +239,7 @@ def status(folder: IndexFolder = None, as_json: AsJson = False) -> None:
         ),
         ("length", length(3600 * status.hours)),
         ("segments", f"{status.segments:,}"),
-        ("size", _size(status.bytes)),
+        ("size", size(status.bytes)),
         ("model", status.model),
         ("setting", f"{status.clustering}, windows of {status.frames} frames, one frame every {status.every:g} s"),
         ("search", "exact" if status.recall == 1 else f"approximate, finds {status.recall:.1%} of the best segments"),
@@ -268,7 +268,3 @@ def remove(
     if not dropped:
         typer.echo(f"centerclip: not in the index: {', '.join(map(str, paths))}", err=True)
         raise typer.Exit(1)
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"

@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from os import PathLike, environ
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..parallel import usable_cores
+from ..parallel import cores_per_rank, usable_cores
 from ..video import Frames, VideoError, read_frames
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def default_decoders(model: "CenterCLIP") -> int:
     """Threads that decode: enough to keep the model busy; few enough, on a CPU, to leave it the processor."""
     if model.device.type == "cpu":
         return max(1, min(MAX_CPU_DECODERS, usable_cores() // 2))
-    return max(1, min(MAX_GPU_DECODERS, usable_cores() // int(environ.get("LOCAL_WORLD_SIZE", "1"))))
+    return min(MAX_GPU_DECODERS, cores_per_rank())
 
 
 def _encode(

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import DamagedIndex, DiskFull, IndexBusy, IndexNotFound
+from ..errors import DamagedIndex, DiskFull, IndexBusy, IndexNotFound, first_line
 from ..files import lock_file, remove_partial, write_atomic
 
 SETTINGS = "index.json"
@@ -153,7 +153,7 @@ def explain_full_disk(folder: Path) -> Iterator[None]:
         if not _is_disk_full(error):
             raise
         raise DiskFull(
-            f"the disk is full: cannot write to the index {folder} ({_first_line(error)}). What was indexed so far is "
+            f"the disk is full: cannot write to the index {folder} ({first_line(error)}). What was indexed so far is "
             "safe: free some space, then run the same command again"
         ) from error
 
@@ -166,7 +166,7 @@ def explain_database_errors(folder: Path, action: str) -> Iterator[None]:
             yield
     except (OSError, RuntimeError, ValueError) as error:
         raise DamagedIndex(
-            f"the index {folder} cannot be {action}: {_first_line(error)}. If this happens again, make it anew with "
+            f"the index {folder} cannot be {action}: {first_line(error)}. If this happens again, make it anew with "
             "`centerclip index --reindex`"
         ) from error
 
@@ -183,7 +183,3 @@ def _is_disk_full(error: Exception) -> bool:
     if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
         return True
     return any(text in str(error).lower() for text in DISK_FULL_TEXTS)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

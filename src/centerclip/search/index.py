@@ -21,7 +21,7 @@ from ..errors import (
     SettingError,
     UnknownVideo,
 )
-from ..files import find_videos, is_below
+from ..files import file_stamp, find_videos, is_below
 from .folder import (
     DEFAULT_EVERY,
     DEFAULT_MODEL,
@@ -352,7 +352,7 @@ class VideoIndex:
     def _open(self) -> IndexState:
         """The index as it is now: opened again when its model or settings have changed."""
         with self._lock:
-            stamp = _stamp(self.folder / SETTINGS)
+            stamp = file_stamp(self.folder / SETTINGS)
             if self._state is None or stamp != self._stamp:
                 settings = read_settings(self.folder)
                 if self._state is not None and settings.same_vectors(self._state.settings):
@@ -436,7 +436,7 @@ class VideoIndex:
         with self._lock:
             if settings != state.settings or not (self.folder / SETTINGS).is_file():
                 write_settings(self.folder, settings)
-            self._state, self._stamp = state.with_settings(settings), _stamp(self.folder / SETTINGS)
+            self._state, self._stamp = state.with_settings(settings), file_stamp(self.folder / SETTINGS)
             return self._state
 
 
@@ -477,14 +477,6 @@ def _segments(view: View, video_id: str) -> Segments:
         return view.segments(video_id)
     except KeyError as error:
         raise UnknownVideo(f"the index has no video {video_id!r}") from error
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
 
 
 def _absolute(path: AnyPath) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import SearchError
 from ..files import is_below
 from .ranking import Grade, Moment
-from .store import File, Video, View
+from .store import File, View
 
 When = float | str | date | datetime | None
 
@@ -175,10 +175,10 @@ class Filters:
     after: float | None = None
     before: float | None = None
 
-    def keep_video(self, video: Video) -> bool:
-        """Whether the duration passes."""
+    def keep_duration(self, seconds: float) -> bool:
+        """Whether a video of this length passes."""
         low, high = self.min_duration, self.max_duration
-        return (low is None or video.duration >= low) and (high is None or video.duration <= high)
+        return (low is None or seconds >= low) and (high is None or seconds <= high)
 
     def keep_file(self, file: File) -> bool:
         """Whether folder, name and date pass."""
@@ -209,7 +209,7 @@ class Catalogue:
         return [
             video
             for video, files in self.files.items()
-            if filters.keep_video(self.videos[video]) and any(filters.keep_file(file) for file in files)
+            if filters.keep_duration(self.videos[video].duration) and any(filters.keep_file(file) for file in files)
         ]
 
     def files_of(self, video: str, filters: Filters | None = None) -> list[File]:

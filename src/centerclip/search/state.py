@@ -78,10 +78,10 @@ class IndexState:
 
     def _video_id(self, path: Path | None) -> str:
         """Which video of the index a clip is; empty when it is none of them."""
-        files = self.store.view().files.values()
-        if path is None or path.stat().st_size not in {file.size for file in files if file.video}:
+        if path is None:
             return ""
-        return content_id(path)
+        sizes = {file.size for file in self.store.view().files.values() if file.video}
+        return content_id(path) if path.stat().st_size in sizes else ""
 
 
 def check_sentence(text: str) -> None:

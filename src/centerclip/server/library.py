@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..errors import CenterClipError
+from ..files import file_stamp, valid_text
 from ..search import IndexNotFound, IndexReport, Progress, Query, Status, VideoEntry, VideoIndex
 from ..search.folder import SETTINGS, default_folder
 from ..search.store import File
@@ -59,11 +60,7 @@ class Library:
 
     def model_version(self) -> Hashable:
         """Changes whenever the index may have another model."""
-        try:
-            status = (self.index.folder / SETTINGS).stat()
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns
+        return file_stamp(self.index.folder / SETTINGS)
 
     # ---- videos and folders -------------------------------------------------------------------------------------
 
@@ -283,11 +280,6 @@ class BackgroundIndexing:
     def _report(self, progress: Progress) -> None:
         self.run = IndexingRun(True, progress.finished, progress.total, progress.video_seconds, progress.seconds)
         self.library.clear_cache()
-
-
-def valid_text(text: str) -> str:
-    """A file name as valid Unicode: names may hold any bytes."""
-    return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def index_command(folder: Path, hide: bool = False) -> str:

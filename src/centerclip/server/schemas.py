@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..files import valid_text
 from ..search import Hit, Results, VideoEntry
-from .library import Library, valid_text
+from .library import Library
 
 PREFIX = "/api/v1"
 EXAMPLE_ID = "3f2a9c0d4b5e6f708192a3b4c5d6e7f8"

@@ -1,7 +1,6 @@
 """Videos of the index: the list, one with its segments, its frames, and its file with HTTP ranges."""
 
 import asyncio
-import math
 import os
 from enum import IntEnum
 from io import FileIO
@@ -13,12 +12,13 @@ from fastapi import Path as PathParam
 from fastapi.responses import FileResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from ..files import valid_text
 from ..search import Query, VideoEntry
 from ..search.results import Filters
 from ..search.store import File
 from ..video.cut import PIECE_SECONDS, codec_of, copy_clip, encode_clip
 from ..video.errors import VideoError
-from .library import has_desktop, reveal, valid_text
+from .library import has_desktop, reveal
 from .middleware import is_local
 from .problems import Problem, problem_responses
 from .schemas import Video, VideoDetail, VideoList, span, video_fields
@@ -215,10 +215,11 @@ class OpenFileResponse(FileResponse):
             self.file.close()
 
 
-def _list(service: Service, filters: FilterOptions, sort: str, offset: int, limit: int) -> VideoList:
+def _list(service: Service, options: FilterOptions, sort: str, offset: int, limit: int) -> VideoList:
     library = service.library
-    below = library.folder(filters.folder) if filters.folder else None
-    entries = [entry for entry in library.videos() if _matches(entry, filters, below)]
+    folder = str(library.folder(options.folder)) if options.folder else None
+    filters = Filters(**{**vars(options), "folder": folder})
+    entries = [entry for entry in library.videos() if _matches(entry, filters)]
     if sort == "title":
         entries.sort(key=lambda entry: entry.title.casefold())
     elif sort != "place":
@@ -227,14 +228,10 @@ def _list(service: Service, filters: FilterOptions, sort: str, offset: int, limi
     return VideoList(total=len(entries), offset=offset, videos=page)
 
 
-def _matches(entry: VideoEntry, options: FilterOptions, below: Path | None) -> bool:
-    high = math.inf if options.max_duration is None else options.max_duration
-    if not (options.min_duration or 0) <= entry.duration <= high:
-        return False
-    filters = Filters(None if below is None else str(below), options.name, after=options.after, before=options.before)
+def _matches(entry: VideoEntry, filters: Filters) -> bool:
     # Copies have a time of their own, which a list does not show.
     files = (File(str(path), 0, round(entry.modified * 1e9), entry.video_id) for path in (entry.path, *entry.copies))
-    return any(map(filters.keep_file, files))
+    return filters.keep_duration(entry.duration) and any(map(filters.keep_file, files))
 
 
 def _detail(service: Service, video_id: str, query: Query | None) -> VideoDetail:

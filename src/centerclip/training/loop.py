@@ -23,7 +23,7 @@ from ..data import Benchmark
 from ..data.formats import Protocol
 from ..data.loader import Loader
 from ..distributed import Processes
-from ..errors import CheckpointError, ClusterError, DivergedError, Interrupted, RecipeError
+from ..errors import CheckpointError, ClusterError, DivergedError, Interrupted, RecipeError, first_line
 from ..evaluation import Evaluation, evaluate
 from ..model import CenterCLIP
 from ..model.backbone import Sizes, new_backbone
@@ -286,8 +286,7 @@ def restore(
         torch.set_rng_state(saved["random"])
     except (KeyError, ValueError, RuntimeError) as error:
         raise CheckpointError(
-            f"the checkpoint in {folder} is of another model ({str(error).strip().splitlines()[0]}); "
-            "choose another --output"
+            f"the checkpoint in {folder} is of another model ({first_line(error)}); choose another --output"
         ) from error
     return saved["step"], saved["epochs"], saved["best"]
 
