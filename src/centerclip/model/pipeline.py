@@ -5,31 +5,92 @@ The one way from video files to vectors: behind ``encode_videos``, evaluation, i
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..parallel import cores_per_rank, usable_cores
 from ..video import Frames, VideoError, read_frames
 
 if TYPE_CHECKING:
+    from ..cluster import Setting
     from .centerclip import CenterCLIP
     from .preprocess import Preprocess
 
 Item = TypeVar("Item")
 Info = TypeVar("Info")
 
+Pixels = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
+
 READ_AHEAD = 2  # batches that may wait, decoded, for the model
 MAX_CPU_DECODERS = 4  # more would take the processor from the model
 MAX_GPU_DECODERS = 32  # for one GPU; it encodes faster than a few threads decode
 # What a bad file may raise; anything else is a bug.
 UNREADABLE = (VideoError, OSError, MemoryError, ValueError, RuntimeError)
+
+
+class VideoEncoder(Protocol):
+    """What turns frames and sentences into vectors, on whatever engine: ``OnnxEncoder``, or ``CenterCLIP`` on torch."""
+
+    preprocess: "Preprocess"
+    frames: int  # of a window
+
+    @property
+    def segments(self) -> int:
+        """Vectors of a window."""
+
+    @property
+    def width(self) -> int:
+        """Values of a vector."""
+
+    @property
+    def clustering(self) -> "Setting":
+        """The clustering in use; prints as the paper's notation."""
+
+    @property
+    def engine(self) -> str:
+        """``"onnxruntime"`` or ``"torch"``."""
+
+    @property
+    def precision(self) -> str:
+        """``"float32"``, ``"int8"`` or ``"bfloat16"``."""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the processor is free while the model works."""
+
+    def set_clustering(self, clustering: "str | Setting", *, frames: int | None = None) -> None:
+        """Change the clustering, and the frames of a window."""
+
+    def encode_windows(self, rgb: Pixels, mask: Bools, *, half: bool = True) -> tuple[Floats, Bools]:
+        """Squares ``[V, T, size, size, 3]`` and which frames are real, ``[V, T]``, to vectors.
+
+        Args:
+            rgb: as :meth:`Preprocess.to_square` gives them.
+            mask: False where a frame only fills up a short video.
+            half: allow half precision on a GPU.
+
+        Returns:
+            segments ``[V, S, D]`` of norm 1, and which of them count, ``[V, S]``.
+        """
+
+    def encode_sentences(self, texts: Sequence[str]) -> Floats:
+        """Sentences to vectors ``[B, D]`` of norm 1."""
+
+    def batch_size(self) -> int:
+        """How many windows to encode at a time, from the memory that is free."""
+
+    def fingerprint(self) -> str:
+        """A hash of what vectors depend on: weights and preprocessing; the same on every engine."""
 
 
 class Window(NamedTuple):
