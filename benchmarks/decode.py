@@ -18,11 +18,12 @@ from pathlib import Path
 
 import av
 import numpy as np
-import torch
 from av.video.reformatter import VideoReformatter
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from centerclip.parallel import decoder_threads
 from centerclip.video import bin_centres, read_frames
 
 SIZES = {"360p": (640, 360), "1080p": (1920, 1080)}
@@ -65,21 +66,21 @@ def make_clip(path: Path, size: tuple[int, int], seconds: int, gop: int) -> None
             container.mux(packet)
 
 
-def decode_everything(path: Path, count: int, frames: int) -> torch.Tensor:
+def decode_everything(path: Path, count: int, frames: int) -> NDArray[np.uint8]:
     """The plain way: decode every frame, convert those at the bin centres. ``[count, H, W, 3]``."""
     places = {number: place for place, number in enumerate(bin_centres(frames, count))}
     reformatter = VideoReformatter()  # kept, like the reader's: making a new one for each frame is slow
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         stream.thread_type = "AUTO"
-        stream.codec_context.thread_count = torch.get_num_threads()
+        stream.codec_context.thread_count = decoder_threads()
         scale = SHORT_SIDE / min(stream.codec_context.width, stream.codec_context.height)
         width, height = (round(side * scale) for side in (stream.codec_context.width, stream.codec_context.height))
-        rgb = torch.empty(count, height, width, 3, dtype=torch.uint8)
+        rgb = np.empty((count, height, width, 3), dtype=np.uint8)
         for number, frame in enumerate(container.decode(stream)):
             if number in places:
                 small = reformatter.reformat(frame, width, height, "rgb24", interpolation="BICUBIC", threads=1)
-                rgb.numpy()[places[number]] = small.to_ndarray()
+                rgb[places[number]] = small.to_ndarray()
     return rgb
 
 
@@ -107,7 +108,7 @@ def main() -> None:
             for count in (12, 60):
                 everything = partial(decode_everything, clip, count, length * RATE)
                 chosen = partial(read_frames, clip, count, short_side=SHORT_SIDE)
-                if not torch.equal(chosen().rgb, everything()):
+                if not np.array_equal(chosen().rgb, everything()):
                     raise SystemExit(f"{clip.name}, {count} frames: the two ways differ")
                 pairs = [(seconds_of(everything), seconds_of(chosen)) for _ in range(arguments.repeats)]
                 full, read = (min(times) for times in zip(*pairs, strict=True))

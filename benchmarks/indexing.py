@@ -20,12 +20,11 @@ from typing import Any
 import av
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import CLIPConfig, CLIPModel
 
 from centerclip import CenterCLIP
 from centerclip.model.backbone import Backbone
-from centerclip.model.pipeline import default_decoders
+from centerclip.model.pipeline import Bools, Floats, Pixels, default_decoders
 from centerclip.model.preprocess import Preprocess
 from centerclip.search import IndexReport
 from centerclip.search.indexer import Indexer
@@ -82,7 +81,7 @@ def decode(model: Any, windows: Windows, files: Files) -> float:
     todo, lock = iter(files), threading.Lock()
 
     def drop(window: Window) -> None:
-        model.preprocess.to_square(window.rgb).contiguous()
+        model.preprocess.to_square(window.rgb)
 
     def work() -> None:
         while True:
@@ -104,11 +103,12 @@ def decode(model: Any, windows: Windows, files: Files) -> float:
 def encode(model: Any, count: int) -> float:
     """Seconds to encode as many windows, in the batches of the indexer."""
     batch = min(8, model.batch_size())
-    rgb = torch.randint(0, 255, (batch, 12, 224, 224, 3), dtype=torch.uint8)
+    rgb = np.random.default_rng(0).integers(0, 255, (batch, 12, 224, 224, 3), dtype=np.uint8)
+    mask = np.ones((batch, 12), dtype=bool)
     began = time.perf_counter()
-    with model.inference():
-        for first in range(0, count, batch):
-            model.video_features(rgb[: min(batch, count - first)])
+    for first in range(0, count, batch):
+        part = slice(min(batch, count - first))
+        model.encode_windows(rgb[part], mask[part])
     return time.perf_counter() - began
 
 
@@ -146,14 +146,15 @@ class WaitingModel:
     """A model that takes its time without using the processor."""
 
     def __init__(self, model: CenterCLIP, seconds: float) -> None:
-        self.seconds, self._real = seconds, model
-        self.preprocess, self.width, self.device = model.preprocess, model.width, model.device
-        self.batch_size, self.inference = model.batch_size, model.inference
+        self.seconds = seconds
+        self.preprocess, self.width, self.on_gpu = model.preprocess, model.width, True
+        self.batch_size = model.batch_size
 
-    def video_features(self, rgb: Tensor) -> tuple[Tensor, None]:
+    def encode_windows(self, rgb: Pixels, mask: Bools, *, half: bool = True) -> tuple[Floats, Bools]:
         """Vectors ``[V, 4, D]`` of no meaning, after so many seconds a window."""
         time.sleep(self.seconds * len(rgb))
-        return torch.ones(len(rgb), 4, self.width) / self.width**0.5, None
+        vectors = np.full((len(rgb), 4, self.width), self.width**-0.5, dtype=np.float32)
+        return vectors, np.ones((len(rgb), 4), dtype=bool)
 
 
 def make_clip(path: Path, number: int, seconds: int = 24) -> tuple[Path, int, int]:

@@ -86,6 +86,20 @@ def cores_per_rank(world: int = 1) -> int:
     return max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", world)))
 
 
+def decoder_threads() -> int:
+    """Threads that decode one video: this process's share of the cores, or one after :func:`one_thread`."""
+    return 1 if _one_thread else cores_per_rank()
+
+
+def one_thread() -> None:
+    """Let this process decode with one thread, because its neighbours have the other cores."""
+    global _one_thread
+    _one_thread = True
+
+
+_one_thread = False
+
+
 def _send_next(queue: Iterator[Job], worker: "_Worker[Job, Result]") -> bool:
     """Send the next job to a worker; False when there is none left."""
     for job in queue:

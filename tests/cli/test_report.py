@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from centerclip import CenterCLIP
 from centerclip.cli import app
-from centerclip.model.backbone import Sizes, new_backbone
+from centerclip.model.backbone import new_backbone
+from centerclip.model.checkpoints import Sizes
 from tests.training.world import make_world
 
 ROOT = Path(__file__).parents[2]

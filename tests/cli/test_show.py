@@ -47,7 +47,7 @@ def bright(patches: KeptPatches, drawn: Image.Image, frame: int) -> set[tuple[in
     """Patches of a frame of the sheet whose inside is as the model sees it."""
     across, cell = len(patches.squares) // len(patches.spans), 56
     row, column = divmod(frame, across)
-    square = Image.fromarray(patches.squares[frame].numpy()).resize((cell * SIDE,) * 2, Image.Resampling.BICUBIC)
+    square = Image.fromarray(patches.squares[frame]).resize((cell * SIDE,) * 2, Image.Resampling.BICUBIC)
     left, top = 8 + column * (cell * SIDE + 8), row * (cell * SIDE + 40) + 20
     here = np.asarray(drawn.crop((left, top, left + cell * SIDE, top + cell * SIDE)), dtype=int)
     same = np.abs(here - np.asarray(square, dtype=int)).max(axis=2) <= 1
@@ -96,7 +96,7 @@ def test_frames_are_those_that_the_model_encodes(clip: Path, squash: bool) -> No
     if squash:
         model.preprocess = model.backbone.preprocess = replace(model.preprocess, crop=False)
     whole = read_frames(clip, 12, short_side=None if squash else model.preprocess.size).rgb
-    assert torch.equal(kept_patches(model, clip).squares, model.preprocess.to_square(whole))
+    assert np.array_equal(kept_patches(model, clip).squares, model.preprocess.to_square(whole))
 
 
 def test_clusters_are_followed_through_stages() -> None:

@@ -456,7 +456,7 @@ def test_fingerprint_depends_on_weights_and_pixels_alone():
     assert len(fingerprint) == 24
     assert tiny.center_clip("B2-4,9", frames=8).fingerprint() == fingerprint
     model.backbone.register_buffer("position_ids", torch.arange(9))  # as transformers adds and removes
-    model.preprocess = replace(model.preprocess, short_side=tiny.SIDE, resize="pil")
+    model.preprocess = replace(model.preprocess, short_side=tiny.SIDE)
     assert model.fingerprint() == fingerprint
 
 

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from centerclip import CenterCLIP
-from centerclip.model.backbone import Sizes, new_backbone
+from centerclip.model.backbone import new_backbone
+from centerclip.model.checkpoints import Sizes
 from centerclip.model.tokenizer import make_tokenizer
 
 CAPTIONS = ["a red cat jumps over the red fence", "the cat is red", "a dog jumps", "two cats, one dog"] * 5

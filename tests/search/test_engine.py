@@ -134,7 +134,7 @@ def test_many_segments_of_one_film_do_not_hide_the_other_videos() -> None:
 
 
 def save_frame(video: Path, time: float, target: Path) -> None:
-    Image.fromarray(read_times(video, [time]).rgb[0].numpy()).save(target)
+    Image.fromarray(read_times(video, [time]).rgb[0]).save(target)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from torch.nn.functional import log_softmax, normalize
 
 from centerclip.distributed import Processes
 from centerclip.errors import RecipeError
-from centerclip.model.vectors import TemporalTransformer, video_vectors
+from centerclip.model.temporal import TemporalTransformer
+from centerclip.model.vectors import video_vectors
 from centerclip.training.loop import better, choose_precision
 from centerclip.training.loss import compute_gradients, contrastive_loss, divide_gradients
 from centerclip.training.optimizer import PARTS, BertAdam, freeze, lr_factor, make_optimizer

@@ -8,7 +8,6 @@ from typing import Any
 import av
 import numpy as np
 from av.stream import Disposition
-from torch import Tensor
 
 BLOCK = 16  # side of a block, which shows one bit of the frame's number: large enough to survive any codec
 COLUMNS, ROWS = 4, 3
@@ -20,9 +19,10 @@ def numbered(number: int) -> np.ndarray:
     return np.repeat(np.kron(bits, np.full((BLOCK, BLOCK), 200, np.uint8))[..., None], 3, axis=2) + 20
 
 
-def numbers_of(rgb: Tensor) -> list[int]:
+def numbers_of(rgb: np.ndarray) -> list[int]:
     """Read the numbers of frames ``[T, 48, 64, 3]``."""
-    light = rgb.float().mean(dim=3).unfold(1, BLOCK, BLOCK).unfold(2, BLOCK, BLOCK).mean(dim=(3, 4)).flatten(1)
+    blocks = rgb.reshape(len(rgb), ROWS, BLOCK, COLUMNS, BLOCK, 3)
+    light = blocks.mean(axis=(2, 4, 5)).reshape(len(rgb), -1)
     return [sum(1 << bit for bit, value in enumerate(row) if value > 120) for row in light.tolist()]
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-import torch
+import numpy as np
 
 from centerclip.video import VideoError, Window, read_times, stream_windows
 from centerclip.video.sampling import Windows
@@ -23,7 +23,7 @@ def test_windows_hold_the_frames_that_single_reads_give(tmp_path: Path, name: st
     assert (found.windows, found.width, found.height, found.note) == (4, 64, 48, None)
     assert found.duration == pytest.approx(8)
     whole = read_times(clip, times_for(48)(found.duration))
-    torch.testing.assert_close(torch.cat([window.rgb for window in windows]), whole.rgb, rtol=0, atol=0)
+    assert np.array_equal(np.concatenate([window.rgb for window in windows]), whole.rgb)
     assert numbers_of(windows[1].rgb) == [62 + 5 * n for n in range(12)]
 
 
@@ -49,7 +49,7 @@ def test_a_damaged_file_starts_again_and_its_last_windows_count(tmp_path: Path) 
     found = stream_windows(clip, times_for(40), 10, keep)
     whole = read_times(clip, times_for(40)(found.duration))
     assert sorted(kept) == [0, 1, 2, 3]
-    torch.testing.assert_close(torch.cat([kept[n].rgb for n in range(4)]), whole.rgb, rtol=0, atol=0)
+    assert np.array_equal(np.concatenate([kept[n].rgb for n in range(4)]), whole.rgb)
     if whole.note is not None:
         assert numbers.count(0) > 1
         assert found.note == whole.note

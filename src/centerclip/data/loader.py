@@ -14,18 +14,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..errors import DataError, UnreadableVideoError, WorkerDiedError
-from ..parallel import cores_per_rank
+from ..parallel import cores_per_rank, one_thread
 from ..video import Frames, VideoError, read_frames
 from .benchmark import Benchmark, Clip
 
 ItemKind = Literal["videos", "pairs"]
 Key = tuple[int, int]  # epoch, item: a worker needs both to know what to draw
-ToSquare = Callable[[Tensor], Tensor]  # uint8 [T, H, W, 3] -> [T, size, size, 3]
+ToSquare = Callable[[NDArray[np.uint8]], NDArray[np.uint8]]  # uint8 [T, H, W, 3] -> [T, size, size, 3]
 READ_AHEAD = 2  # batches that each worker decodes before they are needed
 
 
@@ -149,6 +151,7 @@ class Loader:
             batch_sampler=self._batches,
             collate_fn=collate,
             num_workers=self.workers,
+            worker_init_fn=_start_worker,
             prefetch_factor=READ_AHEAD if parallel else None,
             persistent_workers=parallel,
             pin_memory=torch.cuda.is_available(),
@@ -288,7 +291,7 @@ class VideoItems(Dataset[Item | Failure]):
         )
         frames = replace(frames, rgb=self.to_square(frames.rgb))
         if self.draws:
-            self._kept[key] = replace(frames, rgb=frames.rgb.clone())  # not a view of the whole frames
+            self._kept[key] = frames
         return frames
 
 
@@ -300,13 +303,17 @@ def collate(items: list[Item | Failure]) -> Batch | Failure:
             return item
         read.append(item)
     return Batch(
-        rgb=torch.stack([item.frames.rgb for item in read]),
-        mask=torch.stack([item.frames.mask for item in read]),
-        times=torch.stack([item.frames.times for item in read]),
+        rgb=torch.from_numpy(np.stack([item.frames.rgb for item in read])),
+        mask=torch.from_numpy(np.stack([item.frames.mask for item in read])),
+        times=torch.from_numpy(np.stack([item.frames.times for item in read])),
         captions=[item.caption for item in read],
         video=[item.video for item in read],
         index=torch.tensor([item.index for item in read]),
     )
+
+
+def _start_worker(number: int) -> None:
+    one_thread()
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ..errors import DataError
 from ..files import find_videos, lock_file, remove_partial, write_atomic
-from ..parallel import run_each, usable_cores
-from ..video.encode import EncodeJob, encode, one_thread
+from ..parallel import one_thread, run_each, usable_cores
+from ..video.encode import EncodeJob, encode
 from .formats import without_extension
 
 SETTINGS = "prepare.json"  # in the target folder: how its files were made

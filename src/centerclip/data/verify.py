@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import AbsentError, DataError
-from ..parallel import run_each, usable_cores
+from ..parallel import one_thread, run_each, usable_cores
 from ..video import VideoError, probe
-from ..video.encode import one_thread
 from .annotations import Captions
 from .benchmark import SPLITS, Benchmark, Clip, VideoFiles, format_of, split_captions, split_names
 from .formats import Published

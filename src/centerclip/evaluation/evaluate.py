@@ -228,8 +228,8 @@ def _encode_videos(
         if each.error is not None:
             failures[each.item.id] = failure_text(each.error)
             continue
-        segments.append(each.segments[None])
-        masks.append(each.mask[None])
+        segments.append(torch.from_numpy(each.segments)[None])
+        masks.append(torch.from_numpy(each.mask)[None])
         places.append(mine[number])
     failures = _all_failures(failures, share.world)
     order = share.together(torch.tensor(places, dtype=torch.int64)).argsort()

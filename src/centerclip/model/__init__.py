@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from .attachment import Attachment, KeptTokens, attach, detach
     from .centerclip import CenterCLIP
     from .preprocess import Preprocess
-    from .vectors import EncodedVideo, TemporalTransformer, similarity, video_vectors
+    from .temporal import TemporalTransformer
+    from .vectors import EncodedVideo, similarity, video_vectors
 
 _EXPORTS = {
     "..errors": ("ModelError", "ModelNotFound", "NotADualEncoder", "UntrustedFile", "WrongWeights"),
     ".attachment": ("Attachment", "KeptTokens", "attach", "detach"),
     ".centerclip": ("CenterCLIP",),
     ".preprocess": ("Preprocess",),
-    ".vectors": ("EncodedVideo", "TemporalTransformer", "similarity", "video_vectors"),
+    ".temporal": ("TemporalTransformer",),
+    ".vectors": ("EncodedVideo", "similarity", "video_vectors"),
 }
 __all__ = [
     "Attachment",

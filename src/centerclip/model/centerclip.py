@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -22,11 +24,14 @@ from ..files import write_atomic
 from ..video import bin_centres
 from .attachment import Attachment, attach, detach
 from .backbone import PREPROCESSOR_FILES, SETTINGS_FILE, TEMPORAL_FILE, Backbone, open_backbone
-from .pipeline import Deliver, Window, encode_in_order, read_squares, to_squares
+from .pipeline import Bools, Deliver, Floats, Pixels, Window, encode_in_order, read_squares
+from .temporal import TemporalTransformer
 from .tokenizer import clean_text
-from .vectors import EncodedVideo, Protocol, Rule, TemporalTransformer, segment_mask, similarity, video_vectors
+from .vectors import EncodedVideo, Protocol, Rule, segment_mask, similarity, video_vectors
 
-Video = str | os.PathLike[str] | Tensor
+Video = str | os.PathLike[str] | Tensor | NDArray[np.uint8]
+Times = Tensor | NDArray[np.floating] | Sequence[float]
+Precision = Literal["float32", "bfloat16"]
 CPU_BATCH_BYTES = 512 * 2**20  # activations in flight on a CPU; more only leaves the cache
 GPU_SHARE = 0.4  # of the free GPU memory for activations
 FINGERPRINT_VALUES = 64  # sampled of each parameter: all of a ViT-B/32 take half a second to hash, these 10 ms
@@ -56,6 +61,8 @@ class CenterCLIP(nn.Module):
     Use :meth:`from_pretrained` to open one.
     """
 
+    engine = "torch"
+
     def __init__(
         self,
         backbone: Backbone,
@@ -66,6 +73,7 @@ class CenterCLIP(nn.Module):
         similarity_rule: Rule = "mean",
         protocol: Protocol = "clean",
         chooser: Chooser | None = None,
+        precision: Precision | None = None,
     ) -> None:
         super().__init__()
         if protocol not in get_args(Protocol):
@@ -81,6 +89,7 @@ class CenterCLIP(nn.Module):
             raise ModelError(f"max_tokens = {max_tokens}, but the text tower takes at most {context}")
         self.rule: Rule = similarity_rule
         self.protocol: Protocol = protocol
+        self._precision = precision
         self.attachment: Attachment
         self.set_clustering(clustering, frames=frames, chooser=chooser)
 
@@ -97,7 +106,7 @@ class CenterCLIP(nn.Module):
         protocol: Protocol | None = None,
         temporal: Literal["none", "seqTransf"] | None = None,
         chooser: Chooser | None = None,
-        resize: Literal["torch", "pil"] = "torch",
+        precision: Precision | None = None,
         device: str | torch.device | None = None,
         trust_torchscript: bool = False,
         compile: bool = False,
@@ -117,14 +126,14 @@ class CenterCLIP(nn.Module):
                 tower or random (:meth:`TemporalTransformer.for_backbone`); ``"none"`` leaves out one that it has.
             chooser: ``(tokens [B, N, D], k) -> ids [B, K]`` in place of the clustering's method; a model that was saved
                 with one opens only with one.
-            resize: how frames are resized, ``"torch"`` (batched) or ``"pil"``.
+            precision: of the arithmetic when it encodes; weights stay float32. By default float32 on a CPU, half on a
+                CUDA GPU, except where published numbers are worked out.
             device: where to put it: ``"cpu"``, ``"cuda"``, ``"mps"``; a GPU if there is one.
             trust_torchscript: open a TorchScript archive that OpenAI did not publish; this runs the code inside.
             compile: compile the transformer blocks on first use; for a GPU only.
         """
         device = find_device(device)  # a wrong one is named before weights are read
         backbone = open_backbone(name, revision=revision, trust_torchscript=trust_torchscript)
-        backbone.preprocess = backbone.preprocess.with_resize(resize)
         if temporal == "none":
             backbone.temporal = None
         saved = backbone.settings
@@ -142,6 +151,7 @@ class CenterCLIP(nn.Module):
                 similarity_rule=similarity_rule or saved.get("similarity", "mean"),
                 protocol=protocol or saved.get("protocol", "clean"),
                 chooser=chooser,
+                precision=precision,
             )
         except SettingError as error:
             if clustering is not None or frames is not None or chooser is not None:  # wrong here, not in the file
@@ -179,6 +189,18 @@ class CenterCLIP(nn.Module):
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.parameters()).device
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the processor is free while the model works."""
+        return self.device.type != "cpu"
+
+    @property
+    def precision(self) -> str:
+        """What it encodes in: ``"float32"``, ``"bfloat16"`` or, on older GPUs, ``"float16"``."""
+        if self._precision is not None or self.device.type != "cuda":
+            return self._precision or "float32"
+        return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
 
     def set_clustering(
         self, clustering: str | Setting, *, frames: int | None = None, chooser: Chooser | None = None
@@ -271,18 +293,29 @@ class CenterCLIP(nn.Module):
 
     # ---- files and sentences in, vectors out: what people call ----------------------------------------------
 
-    def encode_video(self, video: Video, *, times: Tensor | None = None) -> EncodedVideo:
-        """One video: a path, or uint8 frames ``[T, H, W, 3]``.
+    def encode_windows(self, rgb: Pixels, mask: Bools, *, half: bool = True) -> tuple[Floats, Bools]:
+        """As :meth:`VideoEncoder.encode_windows`: squares ``[V, T, size, size, 3]`` to segments ``[V, S, D]``."""
+        with self.inference(half=half):
+            pixels = self.preprocess.normalise(torch.from_numpy(rgb).to(self.device))
+            segments, counts = self.video_features(pixels, torch.from_numpy(mask))
+        return segments.float().cpu().numpy(), counts.cpu().numpy()
+
+    def encode_sentences(self, texts: Sequence[str]) -> Floats:
+        """As :meth:`encode_text`, to NumPy."""
+        return np.asarray(self.encode_text(texts).float().cpu().numpy())
+
+    def encode_video(self, video: Video, *, times: Times | None = None) -> EncodedVideo:
+        """One video: a path, or uint8 frames ``[T, H, W, 3]`` of NumPy or torch.
 
         Args:
-            video: what to encode. Of a tensor with more or fewer frames than ``frames``, the bin centres are taken,
+            video: what to encode. Of an array with more or fewer frames than ``frames``, the bin centres are taken,
                 or the last frame is repeated.
-            times: ``[T]`` seconds of the frames of a tensor; one a second by default.
+            times: ``[T]`` seconds of the frames of an array; one a second by default.
         """
         return self.encode_videos([video], times=None if times is None else [times])[0]
 
     def encode_videos(
-        self, videos: Sequence[Video], *, times: Sequence[Tensor] | None = None, batch_size: int | None = None
+        self, videos: Sequence[Video], *, times: Sequence[Times] | None = None, batch_size: int | None = None
     ) -> list[EncodedVideo]:
         """Several videos, each a path or uint8 frames ``[T, H, W, 3]``; decoded in threads, in batches that fit.
 
@@ -300,7 +333,7 @@ class CenterCLIP(nn.Module):
         self,
         videos: Sequence[Video],
         *,
-        times: Sequence[Tensor] | None = None,
+        times: Sequence[Times] | None = None,
         batch_size: int | None = None,
         half: bool = True,
     ) -> Iterator[EncodedVideo | Exception]:
@@ -315,8 +348,9 @@ class CenterCLIP(nn.Module):
             if each.error is not None:
                 yield each.error
                 continue
-            segments, spans = each.segments.to(self.device), cast(list[tuple[float, float]], each.info)
-            vector = video_vectors(segments[None], each.mask[None].to(self.device), rule=self.rule)[0]
+            spans = cast(list[tuple[float, float]], each.info)
+            segments, mask = (torch.from_numpy(array).to(self.device) for array in (each.segments, each.mask))
+            vector = video_vectors(segments[None], mask[None], rule=self.rule)[0]
             yield EncodedVideo(segments[: len(spans)], spans, vector)
 
     def encode_text(self, texts: str | Sequence[str], *, batch_size: int = 256, half: bool = True) -> Tensor:
@@ -401,27 +435,27 @@ class CenterCLIP(nn.Module):
 
     # ---- inside ---------------------------------------------------------------------------------------------
 
-    def _squares(self, video: Video, times: Tensor | None) -> tuple[Tensor, Tensor, tuple[float, float]]:
+    def _squares(self, video: Video, times: Times | None) -> tuple[Pixels, Bools, tuple[float, float]]:
         """rgb ``[T, size, size, 3]``, mask ``[T]``, and the seconds that the frames cover."""
-        if not isinstance(video, Tensor):
+        if not isinstance(video, Tensor | np.ndarray):
             frames = read_squares(self.preprocess, video, self.frames)
             return frames.rgb, frames.mask, (0.0, frames.duration)
-        if video.dim() != 4 or video.shape[-1] != 3 or video.dtype != torch.uint8 or not len(video):
-            raise ModelError(f"a video is a path or a uint8 tensor [T, H, W, 3], got {video.dtype} {list(video.shape)}")
-        count = len(video)
-        mask = torch.arange(self.frames) < count
-        seconds = torch.arange(count, dtype=torch.float64) if times is None else times.double()
+        rgb = video.cpu().numpy() if isinstance(video, Tensor) else video
+        if rgb.ndim != 4 or rgb.shape[-1] != 3 or rgb.dtype != np.uint8 or not len(rgb):
+            raise ModelError(f"a video is a path or uint8 frames [T, H, W, 3], got {rgb.dtype} {list(rgb.shape)}")
+        count = len(rgb)
+        seconds = [float(time) for time in (range(count) if times is None else times)]
         if len(seconds) != count:
             raise ModelError(f"{count} frames, but {len(seconds)} times")
-        step = float(seconds[-1] - seconds[0]) / (count - 1) if count > 1 else 1.0
-        squares = to_squares(self.preprocess, video[bin_centres(count, self.frames)].cpu())
-        return squares, mask, (float(seconds[0]), float(seconds[-1]) + step)
+        step = (seconds[-1] - seconds[0]) / (count - 1) if count > 1 else 1.0
+        squares = self.preprocess.to_square(rgb[bin_centres(count, self.frames)])
+        return squares, np.arange(self.frames) < count, (seconds[0], seconds[-1] + step)
 
     def spans(self, bounds: tuple[float, float], real: int) -> list[tuple[float, float]]:
         """Start and end of every segment that counts; the ``real`` frames share the time evenly."""
         start, end = bounds
         per_frame, per_segment = (end - start) / real, self.frames // self.segments
-        count = int(segment_mask(torch.arange(self.frames)[None] < real, self.segments, self.protocol).sum())
+        count = int(segment_mask(np.arange(self.frames)[None] < real, self.segments, self.protocol).sum())
         return [
             (start + per_frame * first, start + per_frame * min(first + per_segment, real))
             for first in range(0, count * per_segment, per_segment)
@@ -429,12 +463,16 @@ class CenterCLIP(nn.Module):
 
     @contextmanager
     def inference(self, *, half: bool = True) -> Iterator[None]:
-        """Evaluation mode and no gradients inside a ``with`` block; on a GPU half precision, unless ``half`` is off."""
-        was_training, kind = self.training, self.device.type
-        dtype = torch.bfloat16 if kind == "cuda" and torch.cuda.is_bf16_supported() else torch.float16
+        """Evaluation mode and no gradients inside a ``with`` block, in the model's :attr:`precision`.
+
+        Half precision that nobody asked for, as on a GPU, is left out where ``half`` is off.
+        """
+        was_training, name = self.training, self.precision
+        lower = name != "float32" and (half or self._precision is not None)
+        dtype = getattr(torch, name) if lower else None
         self.eval()
         try:
-            with torch.inference_mode(), torch.autocast(kind, dtype=dtype, enabled=half and kind == "cuda"):
+            with torch.inference_mode(), torch.autocast(self.device.type, dtype=dtype, enabled=lower):
                 yield
         finally:
             self.train(was_training)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ModelError, NotADualEncoder, UntrustedFile, WrongWeights, first_few, first_line
-from .vectors import TemporalTransformer
+from .temporal import TemporalTransformer
 
 # SHA-256 of the TorchScript archives that OpenAI published.
 PUBLISHED = {

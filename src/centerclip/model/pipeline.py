@@ -7,21 +7,18 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..parallel import cores_per_rank, usable_cores
 from ..video import Frames, VideoError, read_frames
 
 if TYPE_CHECKING:
     from ..cluster import Setting
-    from .centerclip import CenterCLIP
     from .preprocess import Preprocess
 
 Item = TypeVar("Item")
@@ -96,8 +93,8 @@ class VideoEncoder(Protocol):
 class Window(NamedTuple):
     """Frames that the model encodes together."""
 
-    rgb: Tensor  # uint8 [T, size, size, 3]
-    mask: Tensor | None = None  # bool [T], False where a frame only fills up a short video; None when all are real
+    rgb: Pixels  # [T, size, size, 3]
+    mask: Bools | None = None  # [T], False where a frame only fills up a short video; None when all are real
 
 
 Deliver = Callable[[int, Window], None]  # the number of a window in its video, and the window
@@ -113,28 +110,28 @@ class Decoded(Generic[Item, Info]):
         info: what ``decode`` returned; None when it failed.
         error: why it failed.
         windows: what was delivered and is not encoded yet, by number.
-        vectors: segments ``[S, D]`` and their mask ``[S]`` of every window, by number, on the CPU.
+        vectors: segments ``[S, D]`` and their mask ``[S]`` of every window, by number.
     """
 
     item: Item
     info: Info | None = None
     error: Exception | None = None
     windows: dict[int, Window] = field(default_factory=dict)
-    vectors: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    vectors: dict[int, tuple[Floats, Bools]] = field(default_factory=dict)
 
     @property
-    def segments(self) -> Tensor:
+    def segments(self) -> Floats:
         """The vectors of all segments in the order of time, ``[windows * S, D]``."""
-        return torch.cat([self.vectors[number][0] for number in sorted(self.vectors)])
+        return np.concatenate([self.vectors[number][0] for number in sorted(self.vectors)])
 
     @property
-    def mask(self) -> Tensor:
+    def mask(self) -> Bools:
         """Which of them are real, ``[windows * S]``."""
-        return torch.cat([self.vectors[number][1] for number in sorted(self.vectors)])
+        return np.concatenate([self.vectors[number][1] for number in sorted(self.vectors)])
 
 
 def encode_in_order(
-    model: "CenterCLIP",
+    model: VideoEncoder,
     items: Iterable[Item],
     decode: Decode[Item, Info],
     *,
@@ -158,7 +155,7 @@ def encode_in_order(
 
 
 def encode_as_decoded(
-    model: "CenterCLIP",
+    model: VideoEncoder,
     items: Iterable[Item],
     decode: Decode[Item, Info],
     *,
@@ -230,24 +227,18 @@ def read_squares(
     The arguments are those of :func:`~centerclip.video.read_frames`, which reads at the size that the model needs.
     """
     frames = read_frames(path, count, short_side=preprocess.read_size, start=start, end=end)
-    return Frames(to_squares(preprocess, frames.rgb), frames.times, frames.mask, frames.duration, frames.note)
+    return replace(frames, rgb=preprocess.to_square(frames.rgb))
 
 
-def to_squares(preprocess: "Preprocess", rgb: Tensor) -> Tensor:
-    """uint8 ``[T, H, W, 3]`` -> ``[T, size, size, 3]``, with memory of its own: small, and alike for all videos."""
-    # NumPy's copy, because torch would wake threads for it.
-    return torch.from_numpy(np.ascontiguousarray(preprocess.to_square(rgb).numpy()))
-
-
-def default_decoders(model: "CenterCLIP") -> int:
+def default_decoders(model: VideoEncoder) -> int:
     """Threads that decode: enough to keep the model busy; few enough, on a CPU, to leave it the processor."""
-    if model.device.type == "cpu":
-        return max(1, min(MAX_CPU_DECODERS, usable_cores() // 2))
-    return min(MAX_GPU_DECODERS, cores_per_rank())
+    if model.on_gpu:
+        return min(MAX_GPU_DECODERS, cores_per_rank())
+    return max(1, min(MAX_CPU_DECODERS, usable_cores() // 2))
 
 
 def _encode(
-    model: "CenterCLIP", waiting: list[tuple[Decoded[Item, Info], int]], batch_size: int, *, half: bool = True
+    model: VideoEncoder, waiting: list[tuple[Decoded[Item, Info], int]], batch_size: int, *, half: bool = True
 ) -> None:
     """Encode windows, each as it was delivered last, and keep their vectors."""
     # A window that was delivered twice, as when a damaged file is read again, waits twice: it counts once.
@@ -255,12 +246,9 @@ def _encode(
     for first in range(0, len(todo), batch_size):
         part = todo[first : first + batch_size]
         windows = [decoded.windows.pop(number) for decoded, number in part]
-        masks = [torch.ones(len(w.rgb), dtype=torch.bool) if w.mask is None else w.mask for w in windows]
-        with model.inference(half=half):
-            squares = torch.stack([window.rgb for window in windows])
-            pixels = model.preprocess.normalise(squares.to(model.device))
-            segments, real = model.video_features(pixels, torch.stack(masks))
-        for (decoded, number), vectors, mask in zip(part, segments.float().cpu(), real.cpu(), strict=True):
+        masks = [np.ones(len(w.rgb), dtype=bool) if w.mask is None else w.mask for w in windows]
+        encoded = model.encode_windows(np.stack([window.rgb for window in windows]), np.stack(masks), half=half)
+        for (decoded, number), vectors, mask in zip(part, *encoded, strict=True):
             decoded.vectors[number] = (vectors, mask)
 
 

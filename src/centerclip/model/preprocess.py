@@ -1,15 +1,18 @@
-"""uint8 frames -> what a vision tower takes: short side resized, centre cropped, normalised. No torchvision."""
+"""uint8 frames -> what a vision tower takes: short side resized, centre cropped, normalised. No torchvision.
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+Frames are NumPy arrays and PIL resizes them, as CLIP's own preprocessing did. Tensors stay on their device.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from PIL import Image
-from torch import Tensor
-from torch.nn.functional import interpolate
+from numpy.typing import NDArray
 
 from ..errors import ModelError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -18,10 +21,7 @@ FILTERS = {2: "bilinear", 3: "bicubic"}  # PIL's numbers, as preprocessor_config
 
 @dataclass(frozen=True)
 class Preprocess:
-    """How frames become pixels for a model.
-
-    ``resize="torch"`` works on whole batches, within two grey levels of 255 of PIL; ``"pil"`` is PIL itself.
-    """
+    """How frames become pixels for a model."""
 
     size: int = 224
     mean: tuple[float, ...] = CLIP_MEAN
@@ -29,7 +29,6 @@ class Preprocess:
     filter: Literal["bicubic", "bilinear"] = "bicubic"
     crop: bool = True  # False squashes the frame into the square, as SigLIP does
     short_side: int | None = None  # resize to this before the crop; the crop's size by default
-    resize: Literal["torch", "pil"] = "torch"
 
     @classmethod
     def from_config(cls, config: dict[str, Any], size: int) -> "Preprocess":
@@ -72,51 +71,62 @@ class Preprocess:
         """
         return (self.short_side or self.size) if self.crop else None
 
-    def with_resize(self, resize: Literal["torch", "pil"]) -> "Preprocess":
-        """The same with another resize."""
-        return replace(self, resize=resize)
+    def to_square(self, rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """uint8 ``[N, H, W, 3]`` -> uint8 ``[N, size, size, 3]``, with memory of its own."""
+        target = self._resized(*rgb.shape[1:3])
+        if target != rgb.shape[1:3]:
+            rgb = _resize(rgb, target, self.filter)
+        rows, columns = self._centre(target)
+        # A copy also where nothing is resized: small, and alike for all videos, while the whole frames are let go.
+        return rgb[:, rows, columns].copy()
 
-    def __call__(self, rgb: Tensor) -> Tensor:
-        """uint8 ``[..., H, W, 3]`` -> float32 ``[..., 3, size, size]``, on the device of the input."""
+    def normalise(self, squares: "Tensor") -> "Tensor":
+        """uint8 squares of :meth:`to_square`, ``[..., size, size, 3]`` -> float32 ``[..., 3, size, size]``."""
+        pixels = squares.movedim(-1, -3).float()
+        scale, shift = (pixels.new_tensor(values)[:, None, None] for values in self.scale_and_shift())
+        return pixels.div_(scale).sub_(shift)
+
+    def scale_and_shift(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """A colour's value from 0 to 255 becomes ``value / scale - shift``; ``[3]`` each."""
+        scale = np.array(self.std, dtype=np.float32) * np.float32(255)
+        return scale, np.divide(self.mean, self.std).astype(np.float32)
+
+    def __call__(self, rgb: "Tensor") -> "Tensor":
+        """uint8 ``[..., H, W, 3]`` -> float32 ``[..., 3, size, size]``, on the device of the input.
+
+        Frames of another size are resized by torch, within two grey levels of 255 of PIL.
+        """
+        import torch
+        from torch.nn.functional import interpolate
+
         if rgb.dtype != torch.uint8 or rgb.dim() < 3 or rgb.shape[-1] != 3:
             raise ModelError(f"frames must be uint8 [..., H, W, 3], got {rgb.dtype} {list(rgb.shape)}")
         if 0 in rgb.shape[-3:]:
             raise ModelError(f"frames are empty: {list(rgb.shape)}")
-        squares = self.to_square(rgb.flatten(0, -4) if rgb.dim() > 3 else rgb[None])
-        return self.normalise(squares).reshape(*rgb.shape[:-3], 3, self.size, self.size)
+        frames = rgb.flatten(0, -4) if rgb.dim() > 3 else rgb[None]
+        target = self._resized(*frames.shape[1:3])
+        if target != frames.shape[1:3]:
+            channels_first = frames.permute(0, 3, 1, 2).float()
+            resized = interpolate(channels_first, target, mode=self.filter, antialias=True, align_corners=False)
+            frames = resized.round_().clamp_(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+        rows, columns = self._centre(target)
+        return self.normalise(frames[:, rows, columns]).reshape(*rgb.shape[:-3], 3, self.size, self.size)
 
-    def normalise(self, squares: Tensor) -> Tensor:
-        """uint8 squares of :meth:`to_square`, ``[..., size, size, 3]`` -> float32 ``[..., 3, size, size]``."""
-        pixels = squares.movedim(-1, -3).to(torch.float32)
-        scale = pixels.new_tensor(self.std)[:, None, None] * 255
-        shift = pixels.new_tensor([m / s for m, s in zip(self.mean, self.std, strict=True)])[:, None, None]
-        return pixels.div_(scale).sub_(shift)
+    def _resized(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width before the crop."""
+        if not self.crop:
+            return self.size, self.size
+        short = self.short_side or self.size
+        return (short, short * width // height) if height <= width else (short * height // width, short)
 
-    def to_square(self, rgb: Tensor) -> Tensor:
-        """uint8 ``[N, H, W, 3]`` -> uint8 ``[N, size, size, 3]``."""
-        height, width = rgb.shape[1:3]
-        if self.crop:
-            short = self.short_side or self.size
-            target = (short, short * width // height) if height <= width else (short * height // width, short)
-        else:
-            target = (self.size, self.size)
-        if target != (height, width):
-            rgb = _resize_pil(rgb, target, self.filter) if self.resize == "pil" else _resize(rgb, target, self.filter)
-        top, left = (target[0] - self.size) // 2, (target[1] - self.size) // 2
-        return rgb[:, top : top + self.size, left : left + self.size]
+    def _centre(self, resized: tuple[int, int]) -> tuple[slice, slice]:
+        """The rows and columns that the crop keeps."""
+        starts = [(side - self.size) // 2 for side in resized]
+        return slice(starts[0], starts[0] + self.size), slice(starts[1], starts[1] + self.size)
 
 
-def _resize(rgb: Tensor, target: tuple[int, int], filter_name: str) -> Tensor:
-    channels_first = rgb.permute(0, 3, 1, 2)  # channels-last memory: torch's uint8 kernel is at its best
-    if rgb.device.type != "cpu":  # the uint8 kernel is a CPU's
-        channels_first = channels_first.float()
-    resized = interpolate(channels_first, target, mode=filter_name, antialias=True, align_corners=False)
-    if rgb.device.type != "cpu":
-        resized = resized.round_().clamp_(0, 255).to(torch.uint8)
-    return resized.permute(0, 2, 3, 1)
+def _resize(rgb: NDArray[np.uint8], target: tuple[int, int], filter_name: str) -> NDArray[np.uint8]:
+    from PIL import Image  # rarely needed: frames are read at the size that the model takes
 
-
-def _resize_pil(rgb: Tensor, target: tuple[int, int], filter_name: str) -> Tensor:
     method = Image.Resampling.BICUBIC if filter_name == "bicubic" else Image.Resampling.BILINEAR
-    frames = [np.asarray(Image.fromarray(frame).resize((target[1], target[0]), method)) for frame in rgb.cpu().numpy()]
-    return torch.from_numpy(np.stack(frames)).to(rgb.device)
+    return np.stack([np.asarray(Image.fromarray(frame).resize(target[::-1], method)) for frame in rgb])

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..model import CenterCLIP, KeptTokens
@@ -14,7 +16,7 @@ from ..video import read_frames
 class SegmentTokens(NamedTuple):
     """The tokens of one segment of the first stage, ``N`` of them, frame by frame."""
 
-    squares: Tensor  # uint8 [frames, size, size, 3]
+    squares: NDArray[np.uint8]  # [frames, size, size, 3]
     tokens: Tensor  # [N, D]
     clusters: Tensor | None  # [N], or None when the method has no clusters
     ids: Tensor  # [K], the centres
@@ -35,9 +37,9 @@ class KeptPatches:
         first: what the first stage kept.
     """
 
-    squares: Tensor
-    times: Tensor
-    mask: Tensor
+    squares: NDArray[np.uint8]
+    times: NDArray[np.float64]
+    mask: NDArray[np.bool_]
     spans: list[tuple[float, float]]
     places: Tensor
     clusters: Tensor | None
@@ -60,7 +62,7 @@ def kept_patches(
 ) -> KeptPatches:
     """Encode a video, or a part of it, and record what clustering keeps. The setting must have stages."""
     frames = read_frames(video, model.frames, short_side=model.preprocess.read_size, start=start, end=end)
-    attachment = model.attachment
+    squares, attachment = model.preprocess.to_square(frames.rgb), model.attachment
     before: list[Tensor] = []
 
     def keep(_block: nn.Module, _inputs: object, output: Tensor | tuple[Tensor, ...]) -> None:
@@ -71,14 +73,14 @@ def kept_patches(
     handle = block.register_forward_hook(keep, prepend=True)
     try:
         with torch.inference_mode(), attachment.record() as steps:
-            model.video_features(frames.rgb[None], frames.mask[None])
+            model.video_features(torch.from_numpy(squares)[None], torch.from_numpy(frames.mask)[None])
     finally:
         handle.remove()
     segments = len(steps[-1].places)
     begin, finish = start or 0.0, min(end if end is not None else frames.duration, frames.duration)
     length = (finish - begin) / segments
     return KeptPatches(
-        squares=model.preprocess.to_square(frames.rgb),
+        squares=squares,
         times=frames.times,
         mask=frames.mask,
         spans=[(round(begin + n * length, 3), round(begin + (n + 1) * length, 3)) for n in range(segments)],

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
@@ -72,7 +73,7 @@ def centre_sheet(patches: KeptPatches) -> Image.Image:
 
 def _sheet_frame(patches: KeptPatches, frame: int, segment: int, side: int, cell: int) -> Image.Image:
     """A frame with what is not kept dimmed and tinted."""
-    image = Image.fromarray(patches.squares[frame].numpy())
+    image = Image.fromarray(patches.squares[frame])
     bright = np.asarray(image.resize((cell * side, cell * side), Image.Resampling.BICUBIC), dtype=np.float32)
     kept = _kept_mask(patches.places[segment], frame, side)
     dim = bright * DIM
@@ -88,7 +89,9 @@ def _sheet_frame(patches: KeptPatches, frame: int, segment: int, side: int, cell
     return drawn
 
 
-def draw_centres(squares: Tensor, kept: Sequence[Kept], path: Path, *, side: int, caption: str) -> list[Path]:
+def draw_centres(
+    squares: NDArray[np.uint8], kept: Sequence[Kept], path: Path, *, side: int, caption: str
+) -> list[Path]:
     """The frames of a segment with kept patches bright and the others dimmed, one line for each segment length.
 
     Args:
@@ -105,7 +108,7 @@ def draw_centres(squares: Tensor, kept: Sequence[Kept], path: Path, *, side: int
         for frame, panel in enumerate(line):
             panel.set_axis_off()
             if frame < each.frames:
-                image = _dimmed(squares[frame].numpy(), _kept_mask(each.places, frame, side))
+                image = _dimmed(squares[frame], _kept_mask(each.places, frame, side))
                 panel.imshow(image, interpolation="none")
         line[0].set_title(each.title, fontsize=8, loc="left")
     return save_figure(figure, path, caption=caption)
@@ -237,7 +240,7 @@ def _patch(segment: SegmentTokens, token: int) -> np.ndarray:
     cell = segment.squares.shape[1] // side
     frame, patch = divmod(token, patches)
     row, column = divmod(patch, side)
-    return segment.squares[frame, row * cell : (row + 1) * cell, column * cell : (column + 1) * cell].numpy()
+    return segment.squares[frame, row * cell : (row + 1) * cell, column * cell : (column + 1) * cell]
 
 
 def _kept_mask(places: Tensor, frame: int, side: int) -> np.ndarray:

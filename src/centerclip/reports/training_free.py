@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
@@ -236,7 +237,7 @@ def _stacked(batch: list[Decoded[Clip, None]]) -> tuple[Tensor, Tensor]:
             raise ReportError(f"video {each.item.id} ({each.item.path}) cannot be read: {failure_text(each.error)}")
     windows = [each.windows[0] for each in batch]
     masks = [window.mask for window in windows if window.mask is not None]
-    return torch.stack([window.rgb for window in windows]), torch.stack(masks)
+    return torch.from_numpy(np.stack([window.rgb for window in windows])), torch.from_numpy(np.stack(masks))
 
 
 @torch.inference_mode()

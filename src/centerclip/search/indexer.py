@@ -209,7 +209,7 @@ class Indexer:
 
     def _read(self, task: _Task, deliver: "Deliver") -> bool:
         """Read a video from its first file; whether that settles it. If not, a copy of the file comes next."""
-        from ..model.pipeline import UNREADABLE, Window, to_squares
+        from ..model.pipeline import UNREADABLE, Window
         from ..video import stream_windows
 
         file, preprocess = task.files[0], self.model.preprocess
@@ -219,7 +219,7 @@ class Indexer:
                 file.path,
                 partial(self._plan, file),
                 self.windows.frames,
-                lambda window: deliver(window.number, Window(to_squares(preprocess, window.rgb))),
+                lambda window: deliver(window.number, Window(preprocess.to_square(window.rgb))),
                 short_side=preprocess.read_size,
             )
         except UNREADABLE as error:
@@ -261,7 +261,7 @@ class Indexer:
                 for file in task.files:
                     self._note(replace(file, video="", failure=task.failure))
             else:
-                self._add(task, decoded.segments.numpy())
+                self._add(task, decoded.segments)
 
     def _add(self, task: _Task, vectors: np.ndarray) -> None:
         info, video = task.streamed, task.files[0].video

@@ -21,7 +21,6 @@ from .store import Floats
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
-    from torch import Tensor
 
     from ..model import CenterCLIP
 
@@ -111,7 +110,6 @@ class Encoder:
 
     def image(self, source: "AnyImage") -> Floats:
         """An image: a video of one frame."""
-        import torch
         from PIL import Image, ImageOps, UnidentifiedImageError
 
         try:
@@ -127,7 +125,7 @@ class Encoder:
             raise SearchError(
                 f"cannot open the image {str(source)!r} ({error}). Give a .jpg, .png or .webp file"
             ) from error
-        return self._mean(torch.from_numpy(np.array(upright))[None])
+        return self._mean(np.array(upright)[None])
 
     def video(self, path: str | Path) -> Floats:
         """A clip, as one vector."""
@@ -138,10 +136,10 @@ class Encoder:
         frames = read_frames(Path(path).expanduser(), count=model.frames, short_side=model.preprocess.read_size)
         return self._mean(frames.rgb[frames.mask])
 
-    def _mean(self, video: "Tensor") -> Floats:
+    def _mean(self, rgb: np.ndarray) -> Floats:
         model = self.model()
         with self._lock:
-            segments = model.encode_video(video).segments.float().cpu().numpy()
+            segments = model.encode_video(rgb).segments.float().cpu().numpy()
         mean = segments.mean(axis=0)
         return np.asarray(mean / max(float(np.linalg.norm(mean)), 1e-12), dtype=np.float32)
 

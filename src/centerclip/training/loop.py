@@ -26,7 +26,8 @@ from ..distributed import Processes
 from ..errors import CheckpointError, ClusterError, DivergedError, Interrupted, RecipeError, first_line
 from ..evaluation import Evaluation, evaluate
 from ..model import CenterCLIP
-from ..model.backbone import Sizes, new_backbone
+from ..model.backbone import new_backbone
+from ..model.checkpoints import Sizes
 from .loss import compute_gradients, divide_gradients
 from .optimizer import freeze, lr_factor, make_optimizer
 from .recipe import Recipe

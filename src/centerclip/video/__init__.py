@@ -1,6 +1,6 @@
 """Everything that touches FFmpeg: frames of any video file with their times, or a clear reason why not; clips, copies.
 
-Modules that need FFmpeg or torch are imported on first use: the command line and a search start without them.
+Modules that need FFmpeg are imported on first use: the command line and a search start without it.
 """
 
 from importlib import import_module

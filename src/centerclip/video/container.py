@@ -23,6 +23,7 @@ from av.packet import Packet
 from av.stream import Discard, Disposition
 from av.video.stream import VideoStream
 
+from ..parallel import decoder_threads
 from .errors import (
     EncryptedVideo,
     MissingFile,
@@ -252,8 +253,6 @@ def _video_stream(name: str, container: InputContainer) -> VideoStream:
 
 
 def _check_stream(name: str, stream: VideoStream, limits: Limits) -> None:
-    import torch  # here, because the server opens this module long before it decodes anything
-
     if "enc_key_id" in stream.metadata:  # how FFmpeg marks an encrypted Matroska track
         raise EncryptedVideo(name, "the video track is encrypted")
     context = stream.codec_context
@@ -263,7 +262,7 @@ def _check_stream(name: str, stream: VideoStream, limits: Limits) -> None:
         raise TooLarge(name, f"{context.width} x {context.height}, the limit is Limits(pixels={limits.pixels})")
     context.options = {"max_pixels": str(limits.pixels)}  # the size can change in the middle of a stream
     context.thread_type = "AUTO"
-    context.thread_count = torch.get_num_threads()  # 1 in a data loader's worker, all cores elsewhere
+    context.thread_count = decoder_threads()
 
 
 MP4_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof", b"sidx", b"uuid", b"udta"}

@@ -111,7 +111,7 @@ def thumbnail(
     height = height or width
     # Read at least as large as needed, so that shrinking smooths: the short side must fill the longer side of the box.
     frame = read_times(path, [seconds], short_side=max(width, height), limits=limits).rgb[0]
-    image = Image.fromarray(frame.numpy())
+    image = Image.fromarray(frame)
     image.thumbnail((width, height), Image.Resampling.LANCZOS)
     return image
 

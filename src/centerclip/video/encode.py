@@ -67,7 +67,7 @@ def _frames(job: EncodeJob, duration: float, size: tuple[int, int]) -> Iterator[
     for first in range(0, count, chunk):
         numbers = range(first, min(first + chunk, count))
         times = [float((number + Fraction(1, 2)) / job.rate) for number in numbers]
-        yield from read_times(job.source, times, short_side=min(size), limits=LIMITS).rgb.numpy()
+        yield from read_times(job.source, times, short_side=min(size), limits=LIMITS).rgb
 
 
 def write_video(
@@ -114,10 +114,3 @@ def write_video(
     except av.FFmpegError as error:
         raise DataError(f"{target} cannot be written: {error.strerror}") from error
     return number + 1
-
-
-def one_thread() -> None:
-    """Let this process decode with one thread, because its neighbours have the other cores."""
-    import torch
-
-    torch.set_num_threads(1)

@@ -123,7 +123,6 @@ class FrameBuffer:
             interpolation=Interpolation.BICUBIC,
             threads=1,
         )
-        # NumPy's array, because torch would wake threads to copy, which wait for those of the decoder
         self.rgb[place] = self._orientation.apply(small.to_ndarray())
         self.filled.add(place)
 

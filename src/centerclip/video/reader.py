@@ -10,9 +10,9 @@ from itertools import groupby
 from os import PathLike, fspath
 from typing import Protocol, TypeVar
 
-import torch
+import numpy as np
 from av.video.frame import VideoFrame
-from torch import Tensor
+from numpy.typing import NDArray
 
 from .container import DEFAULT_LIMITS, Deadline, Limits, Source, open_source
 from .decode import SeekMismatch, decode_all, seek_frames
@@ -34,9 +34,9 @@ class Frames:
         note: what is wrong with the file, although it could be read; None for most files.
     """
 
-    rgb: Tensor
-    times: Tensor
-    mask: Tensor
+    rgb: NDArray[np.uint8]
+    times: NDArray[np.float64]
+    mask: NDArray[np.bool_]
     duration: float
     note: str | None = None
 
@@ -51,7 +51,7 @@ class Window:
     """
 
     number: int
-    rgb: Tensor
+    rgb: NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -277,14 +277,14 @@ class _SelectionReader:
         self.buffer.add(place, frame)
 
     def result(self, timeline: Timeline, note: str | None) -> Frames:
-        assert self.buffer.rgb is not None  # selections are never empty
-        rgb = torch.from_numpy(self.buffer.rgb)
+        rgb = self.buffer.rgb
+        assert rgb is not None  # selections are never empty
         places = {frame: place for place, frame in enumerate(self.unique)}
         order = [places[frame] for frame in self.selection.frames]
         if order != list(range(len(self.unique))):
-            rgb = rgb[torch.tensor(order)]
-        times = torch.tensor([timeline.seconds(frame) for frame in self.selection.frames], dtype=torch.float64)
-        return Frames(rgb, times, torch.tensor(self.selection.mask), timeline.duration, note)
+            rgb = rgb[order]
+        times = np.array([timeline.seconds(frame) for frame in self.selection.frames], dtype=np.float64)
+        return Frames(rgb, times, np.array(self.selection.mask), timeline.duration, note)
 
 
 class _WindowWriter:
@@ -316,7 +316,7 @@ class _WindowWriter:
             self.written += 1
             if self.written % self.size == 0:
                 assert self.buffer.rgb is not None
-                window = Window(position // self.size, torch.from_numpy(self.buffer.rgb))
+                window = Window(position // self.size, self.buffer.rgb)
                 self.buffer = FrameBuffer(self.source, self.size, self.short_side)
                 self.deliver(window)
                 self.source.deadline.renew()  # each window has the time of a call
