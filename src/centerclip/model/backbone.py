@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from ..cluster import Setting
 from ..errors import ModelError, SettingError, WrongWeights, first_few, first_line
-from .hub import MODEL_CLASSES, PREPROCESSOR_FILES, TEMPORAL_FILE, TOKENIZER_FILES, check_model_type, find_model
-from .hub import SETTINGS_FILE as SETTINGS_FILE
+from .hub import (
+    MODEL_CLASSES,
+    PREPROCESSOR_FILES,
+    SETTINGS_FILE,
+    TEMPORAL_FILE,
+    TOKENIZER_FILES,
+    check_model_type,
+    find_model,
+)
 from .hub import read_json as read_json
 from .preprocess import Preprocess
 from .tokenizer import clip_tokenizer, make_tokenizer

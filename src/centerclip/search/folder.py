@@ -12,10 +12,10 @@ from typing import Any
 
 from ..errors import DamagedIndex, DiskFull, IndexBusy, IndexNotFound, first_line
 from ..files import lock_file, remove_partial, write_atomic
+from ..model.hub import DEFAULT_MODEL as DEFAULT_MODEL
 
 SETTINGS = "index.json"
 FORMAT = 2  # of the settings; 2: the model's fingerprint no longer depends on names inside transformers
-DEFAULT_MODEL = "openai/clip-vit-base-patch32"
 # A CLIP of the hub never saw clustering: weighing centres by their clusters changes it least (docs/results.md).
 DEFAULT_METHOD, DEFAULT_SHARE = "kmedoids[proportional]", "1/3"
 SEGMENT_FRAMES = 3  # about; the paper's

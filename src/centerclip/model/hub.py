@@ -1,0 +1,433 @@
+"""Finds a model by its name: a folder, the bundled one, or a model on the Hugging Face hub, which is fetched once.
+
+What is fetched goes into the cache that other programs share (``$HF_HOME``), in its layout: ``blobs/<hash>``,
+``snapshots/<commit>/<file>`` and ``refs/<branch>``. The client of the hub names the errors and signs the requests; the
+bytes are read here, since it forgets what has arrived when a download ends early, and people have slow connections.
+"""
+
+import errno
+import hashlib
+import importlib.util
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..bundled import resolve_model
+from ..errors import ModelError, ModelNotFound, NotADualEncoder, first_few, first_line
+from ..files import lock_file, write_atomic
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo
+
+# The best published retrieval of the ViT-B/32 that have safetensors: sentence to image on MS-COCO R@1 39.3, R@5 65.4
+# where OpenAI's has 30.4 and 55.9 (open_clip's docs/openclip_retrieval_results.csv).
+DEFAULT_MODEL = "laion/CLIP-ViT-B-32-laion2B-s34B-b79K"
+
+MODEL_CLASSES = {  # model_type in config.json -> class in transformers
+    "clip": "CLIPModel",
+    "siglip": "SiglipModel",
+    "vision-text-dual-encoder": "VisionTextDualEncoderModel",
+}
+CONFIG_FILE = "config.json"
+SETTINGS_FILE = "centerclip.json"
+TEMPORAL_FILE = "temporal.safetensors"
+PREPROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+TOKENIZER_FILES = (  # any of them is a tokenizer
+    "tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model",
+)  # fmt: skip
+SMALL_FILES = (  # what is fetched beside the weights, as far as it is there
+    CONFIG_FILE, SETTINGS_FILE, TEMPORAL_FILE, *PREPROCESSOR_FILES, *TOKENIZER_FILES,
+    "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+)  # fmt: skip
+SAFE_WEIGHTS, PICKLED_WEIGHTS = "model.safetensors", "pytorch_model.bin"
+EXPORTED_SUFFIXES = (".onnx", ".onnx.data")  # what `centerclip export` writes; with a SETTINGS_FILE beside it
+
+HUB_SECONDS = 15.0  # how long the hub may be silent
+RETRIES = 3  # in a row, without a byte in between
+RETRY_SECONDS = 1.0
+CHUNK_BYTES = 2**18  # about four steps of the progress bar a second at 1 MB/s
+COMMIT = re.compile(r"[0-9a-f]{40}")
+OFFLINE_HINT = (
+    "Try again with a connection, or use a model on this machine: a folder that save_pretrained wrote "
+    "(--model my-folder), or the small one that comes with CenterCLIP (--model demo)"
+)
+
+OnBytes = Callable[[int, int], object]  # (bytes that are here, bytes in all)
+
+
+def find_model(
+    name: str | Path, revision: str | None = None, *, exported: bool = True, on_progress: OnBytes | None = None
+) -> Path:
+    """The folder of a model on this machine; a model on the hub is fetched first, where it is not here yet.
+
+    Args:
+        name: a folder, ``"demo"``, or a hub name as ``"owner/name"`` or ``"owner/name@revision"``.
+        revision: a branch, tag or commit of the model on the hub; its main branch by default.
+        exported: take what ``centerclip export`` wrote, where the hub has it, in place of the weights.
+        on_progress: called with the bytes that have arrived and all bytes, while something is fetched.
+    """
+    name, revision = split_revision(name, revision)
+    path = Path(resolve_model(name)).expanduser()
+    if path.exists() and revision is not None:
+        raise ModelError(f"{path} is on this machine and has no revisions; leave out revision={revision!r}")
+    if path.is_file():
+        raise ModelError(f"{path} is a checkpoint file, and a folder with a {CONFIG_FILE} is needed here")
+    if path.is_dir():
+        if not (path / CONFIG_FILE).is_file():
+            raise ModelNotFound(f"{path} is not a model folder: it has no {CONFIG_FILE}")
+        return path
+    if not is_hub_name(name):
+        raise ModelNotFound(f"there is no file or folder {path}; a model on the Hugging Face hub is called owner/name")
+    return _from_hub(str(name), revision, exported, on_progress or (lambda done, total: None))
+
+
+def is_hub_name(name: str | Path) -> bool:
+    """Whether a name stands for a model on the hub: ``owner/name`` or ``owner/name@revision``, and no such file."""
+    name, _ = split_revision(name)
+    if not isinstance(name, str) or Path(name).expanduser().exists():
+        return False
+    return bool(re.fullmatch(r"[\w.-]+/[\w.-]+", name)) and Path(name).suffix not in (".pt", ".pth", ".bin")
+
+
+def split_revision(name: str | Path, revision: str | None = None) -> tuple[str | Path, str | None]:
+    """``"owner/name@v1"`` as ``("owner/name", "v1")``: so a program that keeps the name keeps the revision too."""
+    if isinstance(name, str) and not Path(name).expanduser().exists():
+        parts = re.fullmatch(r"([\w.-]+/[\w.-]+)@(.+)", name)
+        if parts and revision not in (None, parts[2]):
+            raise ModelError(f'"{name}" and revision={revision!r} name two revisions; leave out one')
+        if parts:
+            name, revision = parts[1], parts[2]
+    if revision is not None and (not re.fullmatch(r"[\w.+/-]+", revision) or ".." in revision or revision[0] == "/"):
+        raise ModelError(f"{revision!r} cannot be a revision; give a branch, tag or commit of the model")
+    return name, revision
+
+
+def check_model_type(folder: Path) -> str:
+    """The ``model_type`` of a model's folder, if it is one that encodes images and text."""
+    model_type = read_json(folder / CONFIG_FILE).get("model_type")
+    if model_type not in MODEL_CLASSES:
+        raise NotADualEncoder(
+            f"{folder} holds a model of type {model_type!r}; a model that encodes both images and text is needed: "
+            f"{', '.join(MODEL_CLASSES)}"
+        )
+    return str(model_type)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} does not hold a JSON object")
+    return content
+
+
+# ---- the cache ----------------------------------------------------------------------------------------------
+
+
+def _from_hub(name: str, revision: str | None, exported: bool, on_progress: OnBytes) -> Path:
+    """The folder of a hub model: from the cache if it is there whole, else what is missing is fetched."""
+    from huggingface_hub import constants  # alone it imports no network: a search needs no more
+
+    store = Path(constants.HF_HUB_CACHE).expanduser() / f"models--{name.replace('/', '--')}"
+    snapshot = _cached_snapshot(store, revision)
+    missing = _missing_files(snapshot, exported) if snapshot else []
+    if snapshot and not missing:
+        return snapshot
+    with _explained(name, revision, store, missing), _quiet():
+        return _fetch(name, revision, store, exported, on_progress)
+
+
+def _cached_snapshot(store: Path, revision: str | None) -> Path | None:
+    """The folder in the cache that holds a model, whole or not."""
+    commit = revision or "main"
+    reference = store / "refs" / commit
+    if reference.is_file():
+        commit = reference.read_text(encoding="utf-8").strip()
+    snapshot = store / "snapshots" / commit
+    return snapshot if COMMIT.fullmatch(commit) and snapshot.is_dir() else None
+
+
+def _missing_files(snapshot: Path, exported: bool) -> list[str]:
+    """What a snapshot lacks of the files that a model on the hub has: other programs fetch single files.
+
+    Without this check a model would open with CLIP's preprocessing or tokenizer in place of its own.
+    """
+    names = {path.name for path in snapshot.iterdir() if path.is_file()}
+    missing = [] if CONFIG_FILE in names else [CONFIG_FILE]
+    if names.isdisjoint(PREPROCESSOR_FILES):
+        missing.append(PREPROCESSOR_FILES[0])
+    if names.isdisjoint(TOKENIZER_FILES):
+        missing.append(TOKENIZER_FILES[0])
+    elif "vocab.json" in names and names.isdisjoint(("tokenizer.json", "merges.txt")):
+        missing.append("merges.txt")
+    if exported and _exported_files(names):
+        return missing
+    weights = _weights(names)
+    if weights is None:
+        return [*missing, SAFE_WEIGHTS]
+    index = snapshot / f"{weights}.index.json"
+    return missing if weights in names else [*missing, *(name for name in _shards(index) if name not in names)]
+
+
+def _exported_files(names: Iterable[str]) -> list[str]:
+    """The graphs and their weights as ``centerclip export`` writes them; none where the settings are not there."""
+    names = set(names)
+    if SETTINGS_FILE not in names or not any(name.endswith(".onnx") for name in names):
+        return []
+    return sorted(name for name in names if name.endswith(EXPORTED_SUFFIXES) or name == "weights.bin")
+
+
+def _weights(names: Iterable[str]) -> str | None:
+    """Which set of weights to take, whole or in shards; pickled ones only where torch can read them."""
+    kinds = (SAFE_WEIGHTS, PICKLED_WEIGHTS) if importlib.util.find_spec("torch") else (SAFE_WEIGHTS,)
+    names = set(names)
+    return next((kind for kind in kinds if kind in names or f"{kind}.index.json" in names), None)
+
+
+def _shards(index: Path) -> list[str]:
+    """The files that the index of a model's weights names."""
+    shards = read_json(index).get("weight_map")
+    names = sorted(set(shards.values())) if isinstance(shards, dict) else []
+    if not names or not all(isinstance(name, str) and re.fullmatch(r"[\w.-]+", name) for name in names):
+        raise ModelError(f"{index} does not name the files of the weights")
+    return names
+
+
+# ---- fetching -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file on the hub."""
+
+    name: str
+    url: str
+    etag: str  # SHA-256 of a large file, git's SHA-1 of a small one
+    size: int
+
+
+def _fetch(name: str, revision: str | None, store: Path, exported: bool, on_progress: OnBytes) -> Path:
+    """Bring a model into the cache: small files and what they say first, then one set of weights."""
+    from huggingface_hub import HfApi
+
+    info = HfApi().model_info(name, revision=revision, timeout=HUB_SECONDS)
+    names = {file.rfilename for file in info.siblings or []}
+    snapshot = store / "snapshots" / _commit(info)
+    if CONFIG_FILE not in names:
+        raise ModelNotFound(f'"{name}" on the Hugging Face hub holds no model that can be opened: no {CONFIG_FILE}')
+    snapshot.mkdir(parents=True, exist_ok=True)
+    with (store / "centerclip.lock").open("ab") as lock:
+        while not lock_file(lock, wait=True):  # another process fetches the same
+            time.sleep(RETRY_SECONDS)
+        _fetch_files(name, [CONFIG_FILE], snapshot)
+        check_model_type(snapshot)  # before gigabytes of something else arrive
+        weights = _exported_files(names) if exported else []
+        if not weights:
+            kind = _weights(names)
+            if kind is None:
+                raise ModelError(_no_weights(name, names))
+            weights = [kind] if kind in names else [f"{kind}.index.json"]
+            if kind not in names:
+                _fetch_files(name, weights, snapshot)
+                weights += _shards(snapshot / weights[0])
+        # The settings last: graphs without them are not taken for a whole model.
+        wanted = [file for file in SMALL_FILES if file in names and file != SETTINGS_FILE] + weights
+        _fetch_files(name, wanted + ([SETTINGS_FILE] if SETTINGS_FILE in names else []), snapshot, on_progress)
+        # By branch or tag, not by commit: only then the cache knows next time which commit the name stands for.
+        if revision != snapshot.name:
+            reference = store / "refs" / (revision or "main")
+            reference.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(reference, snapshot.name)
+    return snapshot
+
+
+def _fetch_files(name: str, names: list[str], snapshot: Path, on_progress: OnBytes = lambda done, total: None) -> None:
+    """Fetch files of one commit into the cache, those that are not there yet."""
+    blobs = snapshot.parent.parent / "blobs"
+    blobs.mkdir(exist_ok=True)
+    files = [_look_up(name, file, snapshot.name) for file in names if not (snapshot / file).is_file()]
+    total = sum(file.size for file in files)
+    here = sum(_size(blobs / file.etag) or _size(_partial(blobs, file)) for file in files)
+    free = shutil.disk_usage(blobs).free
+    if total - here > free:
+        raise OSError(errno.ENOSPC, f"{(total - here) / 1e6:,.1f} MB are needed, {free / 1e6:,.1f} MB are free")
+    done = 0
+    for file in files:
+        if not (blobs / file.etag).is_file():
+            _download(file, _partial(blobs, file), lambda size, before=done: on_progress(before + size, total))  # type: ignore[misc]
+            _check(file, _partial(blobs, file)).replace(blobs / file.etag)
+        (snapshot / file.name).unlink(missing_ok=True)  # a link to a file that is gone
+        try:
+            (snapshot / file.name).symlink_to(Path("..", "..", "blobs", file.etag))
+        except OSError:  # Windows without developer mode: the file itself, as the hub's own client does it
+            (blobs / file.etag).replace(snapshot / file.name)
+        done += file.size
+        on_progress(done, total)
+
+
+def _look_up(name: str, file: str, commit: str) -> _File:
+    """Size and hash of a file on the hub."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+    url = hf_hub_url(name, file, revision=commit)
+    found = get_hf_file_metadata(url, timeout=HUB_SECONDS)
+    if found.size is None or not found.etag or not re.fullmatch(r"[\w-]+", found.etag):
+        raise ModelError(f"{url} is not answered as the Hugging Face hub does it; check HF_ENDPOINT and the proxy")
+    return _File(file, url, found.etag, found.size)
+
+
+def _download(file: _File, partial: Path, on_size: Callable[[int], object]) -> None:
+    """Fetch a file, from where an earlier download of it ended; a cut connection is opened again."""
+    failures = 0
+    while (start := _size(partial)) != file.size:
+        if start > file.size:
+            partial.unlink()
+            continue
+        try:
+            _read_from(file, partial, start, on_size)
+        except OSError:  # a full disk, an answer of the hub: no use to ask again
+            raise
+        except Exception:  # the client passes on the errors of its HTTP library, which is another from time to time
+            failures = 0 if _size(partial) > start else failures + 1
+            if failures > RETRIES:
+                raise
+            time.sleep(RETRY_SECONDS)
+    partial.touch()  # an empty file
+
+
+def _read_from(file: _File, partial: Path, start: int, on_size: Callable[[int], object]) -> None:
+    from huggingface_hub import get_session
+    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity", "Range": f"bytes={start}-"}
+    with get_session().stream("GET", file.url, headers=headers, timeout=HUB_SECONDS) as answer:
+        hf_raise_for_status(answer)
+        with partial.open("r+b" if start else "wb") as target:
+            target.seek(start if answer.status_code == 206 else 0)  # 200: a server that knows no ranges sends all
+            target.truncate()
+            for chunk in answer.iter_bytes(CHUNK_BYTES):
+                target.write(chunk)
+                on_size(target.tell())
+
+
+def _check(file: _File, partial: Path) -> Path:
+    """The downloaded file, if it is what the hub says it is."""
+    with partial.open("rb") as content:
+        if re.fullmatch(r"[0-9a-f]{64}", file.etag):
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        elif COMMIT.fullmatch(file.etag):  # as git names a file; such files are small
+            digest = hashlib.sha1(b"blob %d\0" % file.size + content.read(), usedforsecurity=False).hexdigest()
+        else:
+            digest = file.etag
+    if digest != file.etag:
+        partial.unlink()
+        raise ModelError(f"{file.url} did not arrive as it was sent; try again")
+    return partial
+
+
+def _partial(blobs: Path, file: _File) -> Path:
+    return blobs / f"{file.etag}.incomplete"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _commit(info: "ModelInfo") -> str:
+    if not info.sha or not COMMIT.fullmatch(info.sha):
+        raise ModelError(f"the hub names no commit of {info.id}; check HF_ENDPOINT and the proxy")
+    return info.sha
+
+
+# ---- what went wrong ----------------------------------------------------------------------------------------
+
+
+def _no_weights(name: str, names: set[str]) -> str:
+    if names & {PICKLED_WEIGHTS, f"{PICKLED_WEIGHTS}.index.json"}:
+        return (
+            f"\"{name}\" has only .bin weights, which need torch: type `pip install 'centerclip[torch]'`, or take a "
+            f"model with safetensors, such as --model {DEFAULT_MODEL}"
+        )
+    return (
+        f'"{name}" has no weights that can be opened, {SAFE_WEIGHTS} or {PICKLED_WEIGHTS}; take another model, such '
+        f"as --model {DEFAULT_MODEL}"
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The hub's client warns about retries, and about missing tokens; what a person must know is in the errors."""
+    from huggingface_hub.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+@contextmanager
+def _explained(name: str, revision: str | None, store: Path, missing: list[str]) -> Iterator[None]:
+    """Say what is wrong in one sentence that says what to type."""
+    from huggingface_hub import constants, errors
+
+    model = f'"{name}"' + (f' at revision "{revision}"' if revision else "")
+    try:
+        yield
+    except ModelError:
+        raise
+    except errors.GatedRepoError as error:
+        raise ModelNotFound(
+            f"{model} is open to those who accept its terms: do so on {constants.ENDPOINT}/{name}, then type "
+            "`hf auth login`"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise ModelNotFound(f'there is no revision "{revision}" of "{name}" on the Hugging Face hub') from error
+    except errors.RepositoryNotFoundError as error:
+        raise ModelNotFound(
+            f'there is no folder "{name}" and no such model on the Hugging Face hub; a private one needs '
+            "`hf auth login` first"
+        ) from error
+    except errors.HFValidationError as error:
+        raise ModelNotFound(f'"{name}" is neither a folder nor a valid name on the Hugging Face hub') from error
+    except Exception as error:  # httpx, sockets, proxies: many kinds, one thing to say
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ModelError(
+                f"the disk is full: {model} does not fit into {store} ({error.strerror}). Free some space, or set "
+                "HF_HOME to a folder on another disk; what has arrived is kept"
+            ) from error
+        state = f"only partly on this machine (missing: {first_few(missing)})" if missing else "not on this machine"
+        raise ModelNotFound(
+            f"{model} is {state} and could not be fetched from the Hugging Face hub: {_reason(error)}"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    from huggingface_hub import errors
+    from huggingface_hub.utils import parse_ratelimit_headers
+
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return f"HF_HUB_OFFLINE is set. Unset it, or: {OFFLINE_HINT}"
+    if not isinstance(error, errors.HfHubHTTPError):
+        return f"{first_line(error)}. {OFFLINE_HINT}"
+    status = error.response.status_code
+    if status in (401, 403):
+        return f"it refuses access ({status}). Type `hf auth login` with a token that may read the model"
+    if status == 429:
+        limit = parse_ratelimit_headers(error.response.headers)
+        wait = limit.reset_in_seconds if limit else error.response.headers.get("Retry-After", "")
+        return (
+            f"too many requests from here (429). Wait {f'{wait} seconds' if wait else 'some minutes'} and try again, "
+            "or type `hf auth login`: with an account more is allowed"
+        )
+    return f"{first_line(error)}. Try again later; what has arrived is kept"
