@@ -1,6 +1,6 @@
 """Text that comes with a video, with its times: subtitles inside it and beside it, chapters, title and description.
 
-Nothing here fails a video: what cannot be read is left out and named in a note. FFmpeg is imported when a file is opened.
+Nothing here fails a video: what cannot be read is left out and named in a note. FFmpeg is imported on first use.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from .errors import VideoError
 if TYPE_CHECKING:
     from .container import Source
 
-TextSource = Literal["subtitle", "chapter", "title", "description", "spoken", "written"]
+TextSource = Literal["subtitle", "chapter", "title", "description", "spoken", "written", "name"]
 STORED_SOURCES: tuple[TextSource, ...] = ("subtitle", "chapter", "title", "description")  # what `read_lines` gives
 
 SIDECAR_SUFFIXES = frozenset({".srt", ".vtt", ".ass", ".ssa"})
@@ -54,7 +54,7 @@ class Line:
         end: seconds; the video's length for what is about all of it.
         text: what is said or written, without markup.
         source: "subtitle", "chapter", "title" or "description", which come with the file; "spoken" was transcribed,
-            "written" read from the picture.
+            "written" read from the picture; "name" is the file's, of hits only.
     """
 
     start: float
@@ -280,5 +280,5 @@ def _subtitle_streams(source: "Source") -> Iterator[Line]:
             for each in packet.decode():
                 text = bytes(getattr(each, "ass", b"")).decode(errors="replace").split(",", 8)[-1]
                 cues[packet.stream.index].append((start, end, _clean(text)))
-    for each in cues.values():
-        yield from _unroll(sorted(each, key=lambda cue: cue[0]))
+    for track in cues.values():
+        yield from _unroll(sorted(track, key=lambda cue: cue[0]))
