@@ -1,6 +1,5 @@
 """The CenterCLIP model: videos and sentences in, vectors of one embedding space out."""
 
-import hashlib
 import json
 import os
 import tempfile
@@ -23,18 +22,18 @@ from ..errors import ModelError, SettingError
 from ..files import write_atomic
 from ..video import bin_centres
 from .attachment import Attachment, attach, detach
-from .backbone import PREPROCESSOR_FILES, SETTINGS_FILE, TEMPORAL_FILE, Backbone, open_backbone
+from .backbone import Backbone, open_backbone
+from .hub import PREPROCESSOR_FILES, SETTINGS_FILE, TEMPORAL_FILE
 from .pipeline import Bools, Deliver, Floats, Pixels, Window, encode_in_order, read_squares
 from .temporal import TemporalTransformer
 from .tokenizer import clean_text
-from .vectors import EncodedVideo, Protocol, Rule, segment_mask, similarity, video_vectors
+from .vectors import EncodedVideo, Protocol, Rule, fingerprint_of, segment_mask, similarity, video_vectors
 
 Video = str | os.PathLike[str] | Tensor | NDArray[np.uint8]
 Times = Tensor | NDArray[np.floating] | Sequence[float]
 Precision = Literal["float32", "bfloat16"]
 CPU_BATCH_BYTES = 512 * 2**20  # activations in flight on a CPU; more only leaves the cache
 GPU_SHARE = 0.4  # of the free GPU memory for activations
-FINGERPRINT_VALUES = 64  # sampled of each parameter: all of a ViT-B/32 take half a second to hash, these 10 ms
 DEFAULT_MAX_TOKENS = 77  # of a sentence, where the text tower does not say: CLIP's
 
 
@@ -388,19 +387,10 @@ class CenterCLIP(nn.Module):
     def fingerprint(self) -> str:
         """A hash of what vectors depend on: weights and preprocessing, 24 hexadecimal digits.
 
-        It is the same wherever the model was opened from, with whatever clustering and frames. Names of weights and
-        buffers are left out: transformers renames, adds and removes those. Training changes nearly every value, so
-        some of each parameter tell two models apart.
+        It is the same wherever the model was opened from, on every engine, with whatever clustering and frames.
+        Buffers are left out: transformers adds and removes those.
         """
-        pre = self.preprocess
-        colours = [float(value) for value in (*pre.mean, *pre.std)]
-        pixels = json.dumps([pre.size, colours, pre.filter, pre.crop, pre.read_size])
-        weights = []
-        for parameter in self.parameters():
-            values = parameter.detach().reshape(-1)
-            values = values[:: max(1, len(values) // FINGERPRINT_VALUES)][:FINGERPRINT_VALUES]
-            weights.append(f"{list(parameter.shape)}".encode() + values.cpu().double().numpy().tobytes())
-        return hashlib.blake2b(b"".join([pixels.encode(), *sorted(weights)]), digest_size=12).hexdigest()
+        return fingerprint_of(self.preprocess, self.parameters())
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a Hugging Face folder (weights, config, tokenizer, preprocessing) and ``centerclip.json``.
