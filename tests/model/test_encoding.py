@@ -423,9 +423,9 @@ def test_encoding_leaves_the_training_mode_as_it_was():
 @pytest.mark.parametrize(
     ("video", "message"),
     [
-        (torch.zeros(12, 8, 8, 3), "uint8 tensor"),
-        (torch.zeros(12, 3, 8, 8, dtype=torch.uint8), "uint8 tensor"),
-        (torch.zeros(0, 8, 8, 3, dtype=torch.uint8), "uint8 tensor"),
+        (torch.zeros(12, 8, 8, 3), "uint8 frames"),
+        (torch.zeros(12, 3, 8, 8, dtype=torch.uint8), "uint8 frames"),
+        (torch.zeros(0, 8, 8, 3, dtype=torch.uint8), "uint8 frames"),
     ],
 )
 def test_what_is_not_a_video_is_refused(video, message):

@@ -106,9 +106,11 @@ class Preprocess:
         frames = rgb.flatten(0, -4) if rgb.dim() > 3 else rgb[None]
         target = self._resized(*frames.shape[1:3])
         if target != frames.shape[1:3]:
-            channels_first = frames.permute(0, 3, 1, 2).float()
+            channels_first = frames.permute(0, 3, 1, 2)  # channels-last memory: torch's uint8 kernel is at its best
+            if rgb.device.type != "cpu":  # that kernel is a CPU's
+                channels_first = channels_first.float()
             resized = interpolate(channels_first, target, mode=self.filter, antialias=True, align_corners=False)
-            frames = resized.round_().clamp_(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+            frames = resized.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
         rows, columns = self._centre(target)
         return self.normalise(frames[:, rows, columns]).reshape(*rgb.shape[:-3], 3, self.size, self.size)
 

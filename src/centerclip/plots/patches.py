@@ -73,7 +73,8 @@ def kept_patches(
     handle = block.register_forward_hook(keep, prepend=True)
     try:
         with torch.inference_mode(), attachment.record() as steps:
-            model.video_features(torch.from_numpy(squares)[None], torch.from_numpy(frames.mask)[None])
+            pixels = model.preprocess.normalise(torch.from_numpy(squares))
+            model.video_features(pixels[None], torch.from_numpy(frames.mask)[None])
     finally:
         handle.remove()
     segments = len(steps[-1].places)
