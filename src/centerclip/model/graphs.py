@@ -1,0 +1,620 @@
+"""ONNX graphs of vision and text towers, written from ``config.json`` and safetensors: no torch, no tracing.
+
+CLIP and SigLIP, and dual encoders of a ViT, DINOv2 or CLIP vision tower with BERT. A vision tower can be cut after
+given blocks, so that tokens are clustered between its parts. Only standard operators are used. Every linear layer is a
+``MatMul`` with a constant weight, and its node has the weight's name: dynamic int8 quantisation finds them all.
+
+Some things are worked out when a graph is written instead of each time it runs, exact but for rounding: queries, keys
+and values come from one product, LayerScale is part of the layer before it, and in its last block a tower computes only
+the one token that it is read at.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from ..errors import ModelError, ModelNotFound, WrongWeights, first_line
+from ..files import write_atomic
+
+Floats = NDArray[np.float32]
+Config = dict[str, Any]
+Values = dict[str, tuple[int, tuple[str | int, ...]]]  # inputs or outputs of a graph: name -> type, shape
+FLOAT, INT32, INT64, UINT8 = (int(getattr(onnx.TensorProto, kind)) for kind in ("FLOAT", "INT32", "INT64", "UINT8"))
+
+OPSET, IR_VERSION = 23, 11  # the first with Attention
+WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+MASKED = -1e30  # added to a score it leaves no weight; where all are masked, the result is still finite
+INLINE_BYTES = 1024  # smaller constants stay in the graph file: the optimiser of ONNX Runtime reads shapes there
+PAGE = 4096  # constants start at a page, so that the file can be mapped into memory
+TORCH_HINT = "pip install 'centerclip[torch]'"
+
+# What config.json may leave out: the defaults of transformers' configuration classes, by model_type.
+BASE: Config = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "hidden_act": "gelu"}
+CLIP: Config = {**BASE, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
+SIGLIP: Config = {**BASE, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
+DEFAULTS: dict[str, Config] = {
+    "clip_vision_model": {**CLIP, "image_size": 224, "patch_size": 32},
+    "clip_text_model": {**CLIP, "hidden_size": 512, "num_attention_heads": 8, "eos_token_id": 49407},
+    "siglip_vision_model": {**SIGLIP, "image_size": 224, "patch_size": 16},
+    "siglip_text_model": SIGLIP,
+    "vit": {**BASE, "layer_norm_eps": 1e-12, "image_size": 224, "patch_size": 16},
+    "dinov2": {**BASE, "layer_norm_eps": 1e-6, "image_size": 224, "patch_size": 14},
+    "bert": {**BASE, "layer_norm_eps": 1e-12},
+}
+TOWERS: dict[
+    str, dict[str, tuple[str, ...]]
+] = {  # model_type of a model -> those its vision and its text tower may have; the first is the default
+    "clip": {"vision": ("clip_vision_model",), "text": ("clip_text_model",)},
+    "siglip": {"vision": ("siglip_vision_model",), "text": ("siglip_text_model",)},
+    "vision-text-dual-encoder": {"vision": ("vit", "dinov2", "clip_vision_model"), "text": ("bert",)},
+}
+ACTIVATIONS = ("quick_gelu", "gelu", "gelu_pytorch_tanh", "gelu_new")
+ONLY_VALUES = {  # of settings that change the arithmetic
+    "use_swiglu_ffn": False,
+    "is_decoder": False,
+    "position_embedding_type": "absolute",
+    "pooler_act": "tanh",
+    "vision_use_head": True,
+    "num_channels": 3,
+}
+
+
+class Layout(NamedTuple):
+    """The tokens of a vision tower and the blocks that they pass."""
+
+    patches: int  # of a frame
+    prefix: int  # tokens before the patches: [CLASS]
+    blocks: int
+    width: int
+    image_size: int
+
+
+class Names(NamedTuple):
+    """What a kind of tower calls the parts of its transformer blocks."""
+
+    block: str
+    norm1: str
+    query: str
+    key: str
+    value: str
+    out: str
+    norm2: str
+    fc1: str
+    fc2: str
+    scale1: str = ""  # LayerScale after attention and after the MLP; an empty name where there is none
+    scale2: str = ""
+
+
+CLIP_NAMES = Names(
+    "encoder.layers", "layer_norm1", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj",
+    "layer_norm2", "mlp.fc1", "mlp.fc2",
+)  # fmt: skip
+NAMES = {  # of the others; SigLIP has CLIP's
+    "dinov2": Names(
+        "encoder.layer", "norm1", "attention.attention.query", "attention.attention.key", "attention.attention.value",
+        "attention.output.dense", "norm2", "mlp.fc1", "mlp.fc2", "layer_scale1.lambda1", "layer_scale2.lambda1",
+    ),
+    "vit": Names(
+        "encoder.layer", "layernorm_before", "attention.attention.query", "attention.attention.key",
+        "attention.attention.value", "attention.output.dense", "layernorm_after", "intermediate.dense", "output.dense",
+    ),
+    "bert": Names(
+        "encoder.layer", "attention.output.LayerNorm", "attention.self.query", "attention.self.key",
+        "attention.self.value", "attention.output.dense", "output.LayerNorm", "intermediate.dense", "output.dense",
+    ),
+}  # fmt: skip
+
+
+# ---- config.json and safetensors ----------------------------------------------------------------------------
+
+
+def supports(config: Config) -> str | None:
+    """None if the graphs of the model of this ``config.json`` can be written; else a sentence that says why not."""
+    kind = config.get("model_type")
+    if kind not in TOWERS:
+        return f"a model of type {kind!r} needs torch: {TORCH_HINT}"
+    for part, kinds in TOWERS[kind].items():
+        tower = tower_config(config, part)
+        if tower["model_type"] not in kinds:
+            return f"a {part} tower of type {tower['model_type']!r} needs torch: {TORCH_HINT}"
+        unusual = {name: tower[name] for name, only in ONLY_VALUES.items() if tower.get(name, only) != only}
+        if tower["hidden_act"] not in ACTIVATIONS:
+            unusual["hidden_act"] = tower["hidden_act"]
+        for name, value in unusual.items():
+            return f"a {part} tower with {name}={value!r} needs torch: {TORCH_HINT}"
+    return None
+
+
+def layout(config: Config) -> Layout:
+    """The sizes of the vision tower that a model's ``config.json`` describes."""
+    vision = tower_config(config, "vision")
+    size, patch = _side(vision["image_size"]), _side(vision["patch_size"])
+    prefix = 0 if vision["model_type"] == "siglip_vision_model" else 1
+    return Layout((size // patch) ** 2, prefix, vision["num_hidden_layers"], vision["hidden_size"], size)
+
+
+def tower_config(config: Config, part: str) -> Config:
+    """The settings of the ``"vision"`` or ``"text"`` tower, with transformers' defaults where there is none."""
+    given = config.get(f"{part}_config") or {}
+    kinds = TOWERS.get(config.get("model_type", ""), {}).get(part, ("",))
+    # In a whole CLIP or SigLIP, some files say model_type "clip" of a tower too.
+    kind = given.get("model_type", kinds[0]) if len(kinds) > 1 or kinds[0] == "bert" else kinds[0]
+    defaults = DEFAULTS.get(kind, BASE)
+    older = config.get(f"{part}_config_dict")  # as of early CLIP files; where there is one, it counts
+    merged = {**defaults, **given, **({**defaults, **older} if older is not None else {}), "model_type": kind}
+    return {name: defaults.get(name) if value is None else value for name, value in merged.items()}
+
+
+def _side(size: Any) -> int:
+    return int(size if isinstance(size, int | float) else size[0])
+
+
+def read_config(folder: Path) -> Config:
+    """A model's ``config.json``."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelNotFound(f"{folder} is not a model folder: it has no config.json") from error
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder / 'config.json'} cannot be read: {first_line(error)}") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{folder / 'config.json'} cannot be read: it holds no settings")
+    return config
+
+
+class Weights(Mapping[str, Floats]):
+    """The weights of a model folder by name, as float32 arrays: ``model.safetensors`` or its shards.
+
+    An array is read when it is asked for, and not kept.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._open_files: dict[str, Any] = {}
+        self._files = self._find()
+
+    def _find(self) -> dict[str, str]:
+        """The file that each weight is in."""
+        if (self.folder / WEIGHTS_FILE).is_file():
+            return dict.fromkeys(self._open(WEIGHTS_FILE).keys(), WEIGHTS_FILE)
+        if not (self.folder / INDEX_FILE).is_file():
+            raise WrongWeights(f"{self.folder} has no {WEIGHTS_FILE}; weights in other files need torch: {TORCH_HINT}")
+        try:
+            files = dict(json.loads((self.folder / INDEX_FILE).read_text(encoding="utf-8"))["weight_map"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise WrongWeights(f"{self.folder / INDEX_FILE} is damaged; fetch the model again") from error
+        for file in set(files.values()):
+            if not isinstance(file, str) or Path(file).name != file:
+                raise WrongWeights(f"{self.folder / INDEX_FILE} names a file outside its folder: {file}")
+        return files
+
+    def _open(self, file: str) -> Any:
+        from safetensors import safe_open
+
+        if file not in self._open_files:
+            try:
+                self._open_files[file] = safe_open(self.folder / file, framework="numpy")
+            except Exception as error:  # safetensors has an error of its own
+                raise WrongWeights(f"{self.folder / file} is damaged or absent: {first_line(error)}") from error
+        return self._open_files[file]
+
+    def __getitem__(self, name: str) -> Floats:
+        # bfloat16 becomes known to NumPy with ml_dtypes, which onnx imports.
+        tensor = self._open(self._files[name]).get_tensor(name)
+        return np.asarray(tensor, dtype=np.float32)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def read(self, name: str, *shape: int) -> Floats:
+        """A weight of a known shape; -1 stands for any size. Raises WrongWeights where it is absent or another."""
+        if name not in self:
+            raise WrongWeights(f"{self.folder} lacks weights that config.json asks for: {name}")
+        array = self[name]
+        if len(array.shape) != len(shape) or any(a != b for a, b in zip(array.shape, shape, strict=True) if b >= 0):
+            raise WrongWeights(f"{self.folder}: {name} is {list(array.shape)}, but config.json says {list(shape)}")
+        return array
+
+
+# ---- a graph in the making ----------------------------------------------------------------------------------
+
+
+class Graph:
+    """The nodes and constants of one tower, or a part of it, in the making. Values are known by their names."""
+
+    def __init__(self, folder: Path, part: str) -> None:
+        config = read_config(folder)
+        if reason := supports(config):
+            raise ModelError(f"{folder}: {reason}")
+        self.weights, self.config = Weights(folder), tower_config(config, part)
+        self.kind: str = self.config["model_type"]
+        self.width: int = self.config["hidden_size"]
+        self.joint = self.width  # of the joint space; a projection may change it
+        self.names = NAMES.get(self.kind, CLIP_NAMES)
+        self.root = f"{part}_model."
+        if any(name.startswith(self.root * 2) for name in self.weights):  # CLIP's tower in an older dual encoder
+            self.root *= 2
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew: the next part of the same tower."""
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, onnx.TensorProto] = {}
+
+    def finish(self, inputs: Values, outputs: Values, value: str) -> onnx.ModelProto:
+        """The model that gives ``value`` as its one output; begins anew."""
+        self.nodes.append(helper.make_node("Identity", [value], list(outputs)))
+        takes, gives = (
+            [helper.make_tensor_value_info(name, *type_and_shape) for name, type_and_shape in values.items()]
+            for values in (inputs, outputs)
+        )
+        graph = helper.make_graph(self.nodes, self.kind, takes, gives, list(self.constants.values()))
+        opsets = [helper.make_opsetid("", OPSET)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="centerclip")
+        self.clear()
+        return model
+
+    def add(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+        """A node with one output."""
+        return self.split(operator, 1, *inputs, name=name, **attributes)[0]
+
+    def split(self, operator: str, outputs: int, *inputs: str, name: str = "", **attributes: Any) -> list[str]:
+        """A node with several outputs."""
+        name = name or f"{operator}_{len(self.nodes)}"
+        results = [name if outputs == 1 else f"{name}_{number}" for number in range(outputs)]
+        self.nodes.append(helper.make_node(operator, inputs, results, name=name, **attributes))
+        return results
+
+    def constant(self, name: str, array: NDArray[Any]) -> str:
+        """A constant; a second one of the same name is the same."""
+        if name not in self.constants:
+            self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        return name
+
+    def ints(self, *values: int) -> str:
+        """A constant list of whole numbers: a shape, axes."""
+        return self.constant(f"ints {list(values)}", np.array(values, dtype=np.int64))
+
+    def number(self, value: float) -> str:
+        """A constant number."""
+        return self.constant(f"number {value}", np.array(value, dtype=np.float32))
+
+    # ---- layers ---------------------------------------------------------------------------------------------
+
+    def affine(self, x: str, name: str, weight: Floats, bias: Floats | None) -> str:
+        """``x @ weight + bias``: ``[..., I]`` and ``[I, O]`` to ``[..., O]``."""
+        x = self.add("MatMul", x, self.constant(f"{name}.weight", weight), name=name)
+        return x if bias is None else self.add("Add", x, self.constant(f"{name}.bias", bias), name=f"{name}.sum")
+
+    def linear(self, x: str, *names: str, inputs: int = 0, scale: Floats | None = None) -> str:
+        """Linear layers of the same input, their outputs side by side; ``scale`` is multiplied to the outputs."""
+        weight = np.concatenate([self.weights.read(f"{name}.weight", -1, inputs or self.width) for name in names])
+        biases = [
+            self.weights.read(f"{name}.bias", -1) for name in names if f"{name}.bias" in self.weights
+        ]  # all of them have one, or none
+        bias = np.concatenate(biases) if biases else None
+        if scale is not None:
+            weight, bias = weight * scale[:, None], None if bias is None else bias * scale
+        return self.affine(x, "+".join([names[0], *(name.rpartition(".")[2] for name in names[1:])]), weight.T, bias)
+
+    def norm(self, x: str, name: str) -> str:
+        """Layer normalisation of ``[..., W]``."""
+        scale, shift = (
+            self.constant(f"{name}.{kind}", self.weights.read(f"{name}.{kind}", self.width))
+            for kind in ("weight", "bias")
+        )
+        return self.add("LayerNormalization", x, scale, shift, epsilon=self.config["layer_norm_eps"])
+
+    def activation(self, x: str) -> str:
+        """The nonlinearity of the MLP."""
+        kind = self.config["hidden_act"]
+        if kind == "quick_gelu":  # ONNX Runtime knows these three nodes as one
+            return self.add("Mul", x, self.add("Sigmoid", self.add("Mul", x, self.number(1.702))))
+        return self.add("Gelu", x, approximate="none" if kind == "gelu" else "tanh")
+
+    def mlp(self, x: str, fc1: str, fc2: str, scale: Floats | None = None) -> str:
+        """``[..., W]`` to ``[..., W]``."""
+        inner = self.weights.read(f"{fc1}.bias", -1).size
+        return self.linear(self.activation(self.linear(x, fc1)), fc2, inputs=inner, scale=scale)
+
+    def attend(self, query: str, key: str, value: str, mask: str | None) -> str:
+        """Queries ``[B, Q, W]``, keys and values ``[B, L, W]``, mask ``[B, 1, Q, L]``, to ``[B, Q, W]``."""
+        heads = self.config["num_attention_heads"]
+        inputs = [query, key, value] if mask is None else [query, key, value, mask]
+        return self.add("Attention", *inputs, q_num_heads=heads, kv_num_heads=heads)
+
+    def project(self, x: str, name: str) -> str:
+        """One token a sequence, ``[B, 1, W]``, to ``[B, D]`` in the joint space."""
+        self.joint = len(self.weights.read(f"{name}.weight", -1, self.width))
+        return self.linear(self.add("Squeeze", x, self.ints(1)), name)
+
+    def token(self, x: str, at: "int | str") -> str:
+        """One token of each sequence, ``[B, L, W]`` to ``[B, 1, W]``: a fixed one, or the ids ``[B, 1, 1]``."""
+        if isinstance(at, str):
+            return self.add("GatherND", x, at, batch_dims=1)
+        end = at + 1 if at >= 0 else np.iinfo(np.int64).max
+        return self.add("Slice", x, self.ints(at), self.ints(int(end)), self.ints(1))
+
+    def masks(self, bias: str) -> "Masks":
+        """What is added to the scores of keys, ``[B, L]``, for all queries and for one."""
+        row = self.add("Unsqueeze", bias, self.ints(1, 2))
+        length = self.add("Shape", bias, start=1)
+        return Masks(self.add("Expand", row, self.add("Concat", self.ints(1, 1), length, self.ints(1), axis=0)), row)
+
+    def block(self, x: str, number: int, masks: "Masks | None" = None, read_at: int | str | None = None) -> str:
+        """A transformer block, ``[B, L, W]`` to the same; with ``read_at``, to this token alone, ``[B, 1, W]``."""
+        names, root = self.names, f"{self.root}{self.names.block}.{number}."
+        norm_first = self.kind != "bert"
+        y = self.norm(x, root + names.norm1) if norm_first else x
+        query, key, value = (root + name for name in (names.query, names.key, names.value))
+        if read_at is None:
+            q, k, v = self.split("Split", 3, self.linear(y, query, key, value), axis=-1, num_outputs=3)
+            mask = masks and masks.full
+        else:
+            k, v = self.split("Split", 2, self.linear(y, key, value), axis=-1, num_outputs=2)
+            q, x = self.linear(self.token(y, read_at), query), self.token(x, read_at)
+            mask = masks and masks.row
+        mixed = self.attend(q, k, v, mask)
+        x = self.add("Add", x, self.linear(mixed, root + names.out, scale=self._scale(root, names.scale1)))
+        if not norm_first:
+            x = self.norm(x, root + names.norm1)
+        y = self.norm(x, root + names.norm2) if norm_first else x
+        x = self.add("Add", x, self.mlp(y, root + names.fc1, root + names.fc2, self._scale(root, names.scale2)))
+        return x if norm_first else self.norm(x, root + names.norm2)
+
+    def _scale(self, root: str, name: str) -> Floats | None:
+        return self.weights.read(root + name, self.width) if name else None
+
+
+class Masks(NamedTuple):
+    """What is added to attention scores: for all queries ``[B, 1, L, L]``, and for the one read at ``[B, 1, 1, L]``."""
+
+    full: str
+    row: str
+
+
+# ---- vision towers ------------------------------------------------------------------------------------------
+
+
+def vision_graphs(
+    folder: Path, cuts: Sequence[int] = (), *, scale_and_shift: tuple[Floats, Floats] | None = None
+) -> list[onnx.ModelProto]:
+    """The vision tower of a model folder, cut after the given blocks.
+
+    The first part takes ``pixels`` ``[N, 3, H, W]``, every other one ``hidden`` ``[M, L, W]`` and ``bias`` ``[M, L]``,
+    which is added to the attention scores of the keys (zeros change nothing). The last part gives ``vectors``
+    ``[M, D]``, projected, not of norm 1; every other one ``tokens`` ``[M, L, W]``, the output of its last block.
+
+    Args:
+        folder: a Hugging Face model folder: config.json, safetensors.
+        cuts: after which blocks, ascending; the first block is 1.
+        scale_and_shift: the first part takes ``rgb`` uint8 ``[N, H, W, 3]`` instead, of which a colour's value becomes
+            ``value / scale - shift``, ``[3]`` each. The weights of the patches take it in, so it costs nothing.
+
+    Returns:
+        One graph a part, in order.
+    """
+    graph = Graph(folder, "vision")
+    shape = layout(read_config(folder))
+    if list(cuts) != sorted(set(cuts)) or not all(1 <= cut < shape.blocks for cut in cuts):
+        raise ModelError(f"a tower of {shape.blocks} blocks is cut after blocks 1 to {shape.blocks - 1}, not {cuts}")
+    parts: list[onnx.ModelProto] = []
+    read_at = None if graph.kind == "siglip_vision_model" else 0  # SigLIP pools over all tokens
+    for start, end in zip((0, *cuts), (*cuts, shape.blocks), strict=True):
+        side, masks = shape.image_size, None
+        inputs: Values
+        if start:
+            inputs = {"hidden": (FLOAT, ("M", "L", shape.width)), "bias": (FLOAT, ("M", "L"))}
+            x, masks = "hidden", graph.masks("bias")
+        elif scale_and_shift is None:
+            inputs = {"pixels": (FLOAT, ("N", 3, side, side))}
+            x = _embed(graph, _patches(graph, "pixels", shape), shape, None)
+        else:
+            inputs = {"rgb": (UINT8, ("N", side, side, 3))}
+            x = _embed(graph, _patches(graph, "rgb", shape), shape, scale_and_shift)
+        for number in range(start, end):
+            x = graph.block(x, number, masks, read_at if number == shape.blocks - 1 else None)
+        if end == shape.blocks:
+            x = _pool(graph, x, masks)
+            parts.append(graph.finish(inputs, {"vectors": (FLOAT, ("M", graph.joint))}, x))
+        else:
+            parts.append(graph.finish(inputs, {"tokens": (FLOAT, ("M", "L", shape.width))}, x))
+    return parts
+
+
+def _patches(graph: Graph, pixels: str, shape: Layout) -> str:
+    """Images ``[N, 3, H, W]`` or ``[N, H, W, 3]`` to patches ``[N, P, 3 * p * p]``, in the order of the weights."""
+    rows = round(shape.patches**0.5)
+    patch = shape.image_size // rows
+    first = pixels == "pixels"  # colours first
+    if rows * patch != shape.image_size:  # what is left over at the right and at the bottom is not seen
+        ends = graph.ints(rows * patch, rows * patch)
+        pixels = graph.add("Slice", pixels, graph.ints(0, 0), ends, graph.ints(2, 3) if first else graph.ints(1, 2))
+    sizes = (0, 3, rows, patch, rows, patch) if first else (0, rows, patch, rows, patch, 3)
+    order = (0, 2, 4, 1, 3, 5) if first else (0, 1, 3, 2, 4, 5)
+    pixels = graph.add("Transpose", graph.add("Reshape", pixels, graph.ints(*sizes)), perm=order)
+    pixels = graph.add("Reshape", pixels, graph.ints(0, shape.patches, 3 * patch * patch))
+    return pixels if first else graph.add("Cast", pixels, to=FLOAT)
+
+
+def _embed(graph: Graph, patches: str, shape: Layout, scale_and_shift: tuple[Floats, Floats] | None) -> str:
+    """Patches ``[N, P, 3 * p * p]`` to tokens ``[N, prefix + P, W]``, the input of the first block."""
+    like_clip = graph.names is CLIP_NAMES
+    root = f"{graph.root}embeddings."
+    name = root + ("patch_embedding" if like_clip else "patch_embeddings.projection")
+    patch = shape.image_size // round(shape.patches**0.5)
+    kernel = graph.weights.read(f"{name}.weight", shape.width, 3, patch, patch)
+    bias = graph.weights.read(f"{name}.bias", shape.width) if f"{name}.bias" in graph.weights else None
+    if scale_and_shift is not None:
+        scale, shift = (values.astype(np.float64)[:, None, None] for values in scale_and_shift)
+        offset = -(kernel * shift).sum((1, 2, 3)) + (0 if bias is None else bias)
+        kernel, bias = (kernel / scale).transpose(0, 2, 3, 1).astype(np.float32), offset.astype(np.float32)
+    tokens = shape.prefix + shape.patches
+    if like_clip:
+        positions = graph.weights.read(f"{root}position_embedding.weight", tokens, shape.width)
+    else:
+        positions = graph.weights.read(f"{root}position_embeddings", 1, tokens, shape.width)[0]
+    # The bias of the patches and their positions are one constant.
+    shifts = positions[shape.prefix :] + (0 if bias is None else bias)
+    x = graph.affine(patches, name, kernel.reshape(shape.width, -1).T, shifts)
+    if shape.prefix:
+        given = graph.weights[f"{root}class_embedding" if like_clip else f"{root}cls_token"]
+        first = graph.constant(f"{root}class", (given.reshape(-1) + positions[0])[None, None])
+        count = graph.add("Concat", graph.add("Shape", patches, end=1), graph.ints(1, 1), axis=0)
+        x = graph.add("Concat", graph.add("Expand", first, count), x, axis=1)
+    return graph.norm(x, f"{graph.root}pre_layrnorm") if graph.kind == "clip_vision_model" else x
+
+
+def _pool(graph: Graph, x: str, masks: Masks | None) -> str:
+    """The output of the last block, ``[M, 1, W]``, or ``[M, L, W]`` for SigLIP, to ``vectors`` ``[M, D]``."""
+    if graph.kind == "siglip_vision_model":
+        return _attention_pool(graph, graph.norm(x, f"{graph.root}post_layernorm"), masks)
+    x = graph.norm(x, graph.root + ("post_layernorm" if graph.kind == "clip_vision_model" else "layernorm"))
+    if graph.kind == "vit":
+        x = graph.add("Tanh", graph.linear(x, f"{graph.root}pooler.dense"))
+    return graph.project(x, "visual_projection")
+
+
+def _attention_pool(graph: Graph, x: str, masks: Masks | None) -> str:
+    """SigLIP's: one learned query attends to all tokens, ``[M, L, W]`` to ``[M, W]``."""
+    root, width = f"{graph.root}head.", graph.width
+    weight = graph.weights.read(f"{root}attention.in_proj_weight", 3 * width, width)
+    bias = graph.weights.read(f"{root}attention.in_proj_bias", 3 * width)
+    probe = graph.weights.read(f"{root}probe", 1, 1, width)
+    query = graph.constant(f"{root}attention.query", probe @ weight[:width].T + bias[:width])
+    count = graph.add("Concat", graph.add("Shape", x, end=1), graph.ints(1, 1), axis=0)
+    both = graph.affine(x, f"{root}attention.in_proj", weight[width:].T, bias[width:])
+    key, value = graph.split("Split", 2, both, axis=-1, num_outputs=2)
+    x = graph.attend(graph.add("Expand", query, count), key, value, masks and masks.row)
+    x = graph.linear(x, f"{root}attention.out_proj")
+    x = graph.add("Add", x, graph.mlp(graph.norm(x, f"{root}layernorm"), f"{root}mlp.fc1", f"{root}mlp.fc2"))
+    return graph.add("Squeeze", x, graph.ints(1))
+
+
+# ---- text towers --------------------------------------------------------------------------------------------
+
+
+def text_graph(folder: Path) -> onnx.ModelProto:
+    """The text tower of a model folder: ``input_ids`` and ``attention_mask``, int64 ``[B, L]``, to ``vectors``.
+
+    They are ``[B, D]``, projected, not of norm 1. Sentences are padded at their ends.
+    """
+    graph = Graph(folder, "text")
+    root, kind = graph.root, graph.kind
+    table, positions = (
+        ("word_embeddings", "position_embeddings") if kind == "bert" else ("token_embedding", "position_embedding")
+    )
+    length = graph.add("Shape", "input_ids", start=1)
+    places = graph.weights.read(f"{root}embeddings.{positions}.weight", -1, graph.width)
+    if kind == "bert":  # all tokens are of the first type
+        places = places + graph.weights.read(f"{root}embeddings.token_type_embeddings.weight", -1, graph.width)[0]
+    name = f"{root}embeddings.{table}.weight"
+    x = graph.add("Gather", graph.constant(name, graph.weights.read(name, -1, graph.width)), "input_ids")
+    starts = graph.constant(f"{root}embeddings.positions", places)
+    x = graph.add("Add", x, graph.add("Slice", starts, graph.ints(0), length, graph.ints(0)))
+    if kind == "bert":
+        x = graph.norm(x, f"{root}embeddings.LayerNorm")
+
+    real = graph.add("Cast", "attention_mask", to=FLOAT)
+    padding = graph.add("Mul", graph.add("Sub", graph.number(1), real), graph.number(MASKED))
+    masks = graph.masks(padding)
+    read_at: int | str = {"bert": 0, "siglip_text_model": -1}.get(kind, "")
+    if kind == "clip_text_model":
+        read_at = _end_token(graph)
+        masks = _causal(graph, masks, length, read_at)
+    blocks = graph.config["num_hidden_layers"]
+    for number in range(blocks):
+        x = graph.block(x, number, masks, read_at if number == blocks - 1 else None)
+
+    if kind == "bert":
+        x = graph.add("Tanh", graph.linear(x, f"{root}pooler.dense"))
+    else:
+        x = graph.norm(x, f"{root}final_layer_norm")
+    vectors = graph.project(x, f"{root}head" if kind == "siglip_text_model" else "text_projection")
+    inputs: Values = dict.fromkeys(("input_ids", "attention_mask"), (INT64, ("B", "L")))
+    return graph.finish(inputs, {"vectors": (FLOAT, ("B", graph.joint))}, vectors)
+
+
+def _end_token(graph: Graph) -> str:
+    """Where each sentence ends, ``[B, 1, 1]``."""
+    end, ids = graph.config["eos_token_id"], "input_ids"
+    if end != 2:  # old configurations name the wrong token, 2; the end token has the largest id then
+        ids = graph.add("Cast", graph.add("Equal", ids, graph.ints(end)), to=INT32)
+    place = graph.add("ArgMax", ids, axis=1, keepdims=1)  # the first of equals
+    return graph.add("Unsqueeze", place, graph.ints(2))
+
+
+def _causal(graph: Graph, masks: Masks, length: str, end: str) -> Masks:
+    """Masks in which a token does not see those after it; the one that is read at is at ``end``."""
+    scalar = graph.add("Squeeze", length)
+    places = graph.add("Range", graph.constant("zero", np.array(0)), scalar, graph.constant("one", np.array(1)))
+    later = graph.add("Less", graph.add("Unsqueeze", places, graph.ints(1)), places)  # [L, L]
+    hidden = graph.add("Mul", graph.add("Cast", later, to=FLOAT), graph.number(MASKED))
+    row = graph.add("Cast", graph.add("Less", end, places), to=FLOAT)  # [B, 1, L]
+    row = graph.add("Unsqueeze", graph.add("Mul", row, graph.number(MASKED)), graph.ints(1))
+    return Masks(graph.add("Add", masks.full, hidden), graph.add("Add", masks.row, row))
+
+
+# ---- files --------------------------------------------------------------------------------------------------
+
+
+def save(models: Mapping[Path, onnx.ModelProto], weights: Path) -> None:
+    """Write graphs whose constants are in one file beside them, ``weights``; ONNX Runtime maps it into memory.
+
+    Where a constant is in the file depends on the names and sizes of all constants only. Those are the same however a
+    tower is cut: a file that is there already, of the right size, is used as it is, and only graphs are written.
+    """
+    constants: dict[str, onnx.TensorProto] = {}
+    for model in models.values():
+        constants.update((each.name, each) for each in model.graph.initializer if _size(each) >= INLINE_BYTES)
+    places, end = {}, 0
+    for name in sorted(constants):
+        places[name] = end
+        end = -(-(end + _size(constants[name])) // PAGE) * PAGE
+
+    def write(path: Path) -> None:
+        with path.open("wb") as file:
+            for name, place in places.items():
+                file.seek(place)
+                file.write(_content(constants[name]))
+            file.truncate(end)
+
+    if not weights.is_file() or weights.stat().st_size != end:
+        write_atomic(weights, write)
+    for path, model in models.items():
+        write_atomic(path, _with_external(model, places, weights.name).SerializeToString())
+
+
+def _with_external(model: onnx.ModelProto, places: Mapping[str, int], file: str) -> onnx.ModelProto:
+    """A copy of a model without the content of its constants."""
+    tensors = []
+    for tensor in model.graph.initializer:
+        if tensor.name in places:
+            moved = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            moved.data_location = onnx.TensorProto.EXTERNAL
+            for key, value in (("location", file), ("offset", places[tensor.name]), ("length", _size(tensor))):
+                moved.external_data.add(key=key, value=str(value))
+            tensor = moved
+        tensors.append(tensor)
+    graph = model.graph
+    small = helper.make_graph(graph.node, graph.name, graph.input, graph.output, tensors, value_info=graph.value_info)
+    return helper.make_model(
+        small, opset_imports=model.opset_import, ir_version=model.ir_version, producer_name=model.producer_name
+    )
+
+
+def _content(tensor: onnx.TensorProto) -> bytes:
+    return tensor.raw_data or numpy_helper.to_array(tensor).tobytes()
+
+
+def _size(tensor: onnx.TensorProto) -> int:
+    return len(tensor.raw_data) or numpy_helper.to_array(tensor).nbytes
