@@ -11,7 +11,7 @@ __all__ = ["CenterCLIP", "EncodedVideo", "VideoIndex", "__version__", "attach", 
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for on first use: the command line starts without torch."""
+    """Import what is asked for on first use: only a model of torch needs torch."""
     if name == "VideoIndex":
         from .search import VideoIndex
 

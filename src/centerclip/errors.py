@@ -2,11 +2,46 @@
 
 The reasons why a video cannot be read are in :mod:`centerclip.video.errors`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class CenterClipError(Exception):
     """Something a person can act on: the message says what is wrong and what to do. The command line prints it."""
+
+
+EXTRAS = {  # packages that the core does without -> the extra that brings them
+    "torch": "torch",
+    "transformers": "torch",
+    "instant_clip_tokenizer": "torch",
+    "matplotlib": "research",
+    "sklearn": "research",
+    "tensorboard": "research",
+    "faster_whisper": "speech",
+    "rapidocr": "ocr",
+}
+
+
+class MissingExtra(CenterClipError, ImportError):
+    """A package is needed that the core installation does without; the message has the line to type."""
+
+
+@contextmanager
+def extras_named() -> Iterator[None]:
+    """Say, when an import inside fails for lack of an extra, which one it is.
+
+    Raises:
+        MissingExtra: in place of ``ModuleNotFoundError``.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise MissingExtra(
+            f"this needs {package}, which is not installed. Type: pip install 'centerclip[{EXTRAS[package]}]'"
+        ) from error
 
 
 class Interrupted(CenterClipError):

@@ -9,7 +9,7 @@ from typing import NoReturn
 import typer
 
 from .. import __version__
-from ..errors import CenterClipError, Interrupted
+from ..errors import CenterClipError, Interrupted, extras_named
 from . import bench, data, demo, doctor, evaluate, features, index, report, search, serve, show, train
 from .common import printable
 
@@ -65,7 +65,8 @@ def root(
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 could not be done, 2 wrong usage, 130 interrupted."""
     try:
-        app()
+        with extras_named():
+            app()
     except CenterClipError as error:
         _end(str(error), INTERRUPTED if isinstance(error, Interrupted) else 1)
     except OSError as error:

@@ -43,7 +43,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for on first use."""
+    from ..errors import extras_named
+
     for module, names in _EXPORTS.items():
         if name in names:
-            return getattr(import_module(module, __name__), name)
+            with extras_named():
+                return getattr(import_module(module, __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..parallel import cores_per_rank, usable_cores
-from ..video import Frames, VideoError, read_frames
+from ..video import VideoError
 
 if TYPE_CHECKING:
     from ..cluster import Setting
+    from ..video import Frames
     from .preprocess import Preprocess
 
 Item = TypeVar("Item")
@@ -221,11 +222,13 @@ def read_squares(
     *,
     start: float | None = None,
     end: float | None = None,
-) -> Frames:
+) -> "Frames":
     """Frames of a file as the model sees them: ``rgb`` is uint8 ``[T, size, size, 3]``.
 
     The arguments are those of :func:`~centerclip.video.read_frames`, which reads at the size that the model needs.
     """
+    from ..video import read_frames  # here: what encodes sentences alone opens no FFmpeg
+
     frames = read_frames(path, count, short_side=preprocess.read_size, start=start, end=end)
     return replace(frames, rgb=preprocess.to_square(frames.rgb))
 

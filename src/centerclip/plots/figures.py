@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, Literal
 
-from ..errors import CenterClipError
+from ..errors import extras_named
 from ..evaluation import gain
 from ..files import write_atomic
 from ..reports.catalogue import Report
@@ -30,11 +30,9 @@ GAIN_PANELS = ("text-to-video R@1 over no clustering", "video-to-text R@1 over n
 
 def new_figure(*, width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Any:
     """An empty matplotlib figure of ``width`` x ``height`` inches, without a window."""
-    try:
+    with extras_named():
         from matplotlib import rcParams
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise CenterClipError("figures need matplotlib: pip install 'centerclip[research]'") from error
     rcParams["svg.hashsalt"] = "centerclip"  # ids inside the SVG do not change from run to run
     rcParams["svg.fonttype"] = "none"
     return Figure(figsize=(width, height), layout=layout)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from ..errors import CenterClipError, ReportError
+from ..errors import CenterClipError, ReportError, extras_named
 from ..files import write_atomic
 from .figures import COLOURS, MARKERS, new_figure, save_figure
 from .patches import KeptPatches, SegmentTokens
@@ -222,10 +222,8 @@ def save_image(image: Image.Image, path: Path) -> None:
 
 def _tsne(tokens: Tensor, seed: int) -> np.ndarray:
     """Tokens ``[N, D]`` -> places ``[N, 2]``."""
-    try:
+    with extras_named():
         from sklearn.manifold import TSNE
-    except ImportError as error:
-        raise CenterClipError("a map of tokens needs scikit-learn: pip install 'centerclip[research]'") from error
     if len(tokens) < 4:
         raise ReportError(f"a map needs at least 4 tokens, but a segment has {len(tokens)}; use more frames.")
     tsne = TSNE(perplexity=min(30.0, (len(tokens) - 1) / 3), init="pca", random_state=seed)
