@@ -1,172 +1,481 @@
-"""Models of the Hugging Face hub: what is in its cache, what is fetched, and what is said when neither works."""
+"""Models of the Hugging Face hub, with its real client and a hub on this machine."""
 
 import json
+import os
 import shutil
-from types import SimpleNamespace
-from unittest.mock import MagicMock
+import subprocess
+import sys
+import threading
 
 import huggingface_hub
 import pytest
 import torch
-from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub import constants
 
 from centerclip import CenterCLIP
-from centerclip.model import ModelError, ModelNotFound
+from centerclip.model import ModelError, ModelNotFound, NotADualEncoder, hub
 from centerclip.model.backbone import open_backbone
+from centerclip.model.hub import find_model, is_hub_name
 
 from . import tiny
+from .hub_server import serve
 
 NAME, COMMIT, OTHER_COMMIT = "some/clip", "a" * 40, "b" * 40
 PIXELS = {"size": {"height": 32, "width": 32}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+SHARDS = [f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]
 
 
-class Hub:
-    """A hub with one model, ``files``, and a cache in the layout of huggingface_hub."""
+# ---- models as they are on the hub --------------------------------------------------------------------------
 
-    def __init__(self, folder):
-        self.files, self.cache, self.asked = folder / "remote", folder / "cache", []
-        self.error: Exception | None = None
-        tiny.clip().save_pretrained(self.files, max_shard_size="200KB")
-        tiny.tokenizer().save_pretrained(self.files)
-        (self.files / "preprocessor_config.json").write_text(json.dumps(PIXELS))
 
-    def names(self):
-        return sorted(path.name for path in self.files.iterdir())
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sharded")
+    tiny.clip().save_pretrained(folder, max_shard_size="200KB")
+    tiny.tokenizer().save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps(PIXELS))
+    return folder
 
-    def put_in_cache(self, *names, commit=COMMIT, ref="main"):
-        repository = self.cache / "models--some--clip"
-        snapshot = repository / "snapshots" / commit
-        snapshot.mkdir(parents=True, exist_ok=True)
-        (repository / "refs").mkdir(exist_ok=True)
-        if ref != commit:  # as the library does it
-            (repository / "refs" / ref).write_text(commit)
-        for name in names:
-            shutil.copy(self.files / name, snapshot / name)
-        return snapshot
 
-    def model_info(self, name, *, revision=None, timeout=None):
-        if self.error:
-            raise self.error
-        return SimpleNamespace(sha=COMMIT, siblings=[SimpleNamespace(rfilename=name) for name in self.names()])
+@pytest.fixture(scope="module")
+def laion(tmp_path_factory, sharded):
+    """One model in four files; only one is needed."""
+    folder = tmp_path_factory.mktemp("laion")
+    tiny.clip().save_pretrained(folder)
+    for name in ("preprocessor_config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(sharded / name, folder)
+    for name in ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "pytorch_model.bin"):
+        shutil.copy(folder / "model.safetensors", folder / name)
+    for name in ("README.md", ".gitattributes", "open_clip_config.json"):
+        (folder / name).write_text("{}")
+    return folder
 
-    def snapshot_download(self, name, *, revision=None, allow_patterns=None):
-        self.asked.append((name, revision, allow_patterns))
-        return str(self.put_in_cache(*self.names(), ref=revision or "main"))
+
+@pytest.fixture(scope="module")
+def openai(tmp_path_factory, sharded):
+    """OpenAI's: a pickle, an old config, and a tokenizer in two files."""
+    folder = tmp_path_factory.mktemp("openai")
+    config = tiny.clip().config.to_dict()
+    config["text_config"]["eos_token_id"] = 2  # in all of OpenAI's; the last token is meant
+    config |= {"text_config_dict": None, "vision_config_dict": None}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "preprocessor_config.json").write_text(json.dumps(PIXELS))
+    (folder / "vocab.json").write_text(json.dumps(tiny.tokenizer().get_vocab()))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "CLIPTokenizer"}))
+    torch.save(tiny.clip().state_dict(), folder / "pytorch_model.bin")
+    (folder / "tf_model.h5").write_bytes(bytes(1000))
+    (folder / "flax_model.msgpack").write_bytes(bytes(1000))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def siglip(tmp_path_factory, sharded):
+    folder = tmp_path_factory.mktemp("siglip")
+    tiny.siglip().save_pretrained(folder)
+    for name in ("preprocessor_config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(sharded / name, folder)
+    (folder / "special_tokens_map.json").write_text("{}")
+    (folder / "spiece.model").write_bytes(b"pieces")
+    return folder
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
-    hub = Hub(tmp_path)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(hub.cache))
-    monkeypatch.setattr(
-        huggingface_hub.HfApi, "model_info", lambda _api, name, **options: hub.model_info(name, **options)
-    )
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub.snapshot_download)
-    return hub
+def exported(tmp_path, laion):
+    """What `centerclip export` writes, beside the weights that it was made from."""
+    folder = tmp_path / "exported"
+    shutil.copytree(laion, folder)
+    for name in ("vision-0.onnx", "text.onnx", "weights.bin"):
+        (folder / name).write_bytes(name.encode() * 1000)
+    (folder / "centerclip.json").write_text("{}")
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model.onnx").write_bytes(b"of another program")
+    return folder
+
+
+# ---- a machine with a hub -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    with serve() as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
+        )
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(hub, "RETRY_SECONDS", 0)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+        huggingface_hub.close_session()  # it reads the proxies when it is made
+        yield server
+        huggingface_hub.close_session()
 
 
 def same_weights(model, other):
     return all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
 
 
-def test_what_is_whole_in_the_cache_needs_no_hub(hub):
-    hub.put_in_cache(*hub.names())
-    hub.error = OSError("no connection")
-    backbone = open_backbone(NAME)
-    assert backbone.preprocess.mean == (0.5, 0.5, 0.5)
-    assert same_weights(backbone.model, tiny.clip())
-    assert hub.asked == []
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def sizes(folder, *files):
+    return {name: (folder / name).stat().st_size for name in files}
+
+
+# ---- what is fetched ----------------------------------------------------------------------------------------
+
+
+def test_one_set_of_weights_is_fetched(server, laion):
+    server.add(NAME, laion)
+    folder = find_model(NAME)
+    wanted = ("config.json", "model.safetensors", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json")
+    assert names(folder) == set(wanted)
+    assert server.fetched() == sizes(laion, *wanted)
+    assert same_weights(open_backbone(NAME).model, tiny.clip())
+
+
+def test_shards_are_those_that_the_index_names(server, sharded, tmp_path):
+    remote = shutil.copytree(sharded, tmp_path / "remote")
+    (remote / "model-00001-of-00002.safetensors").write_bytes(b"of an earlier upload")
+    server.add(NAME, remote)
+    folder = find_model(NAME)
+    assert {name for name in names(folder) if name.endswith(".safetensors")} == set(SHARDS)
+    assert same_weights(open_backbone(NAME).model, tiny.clip())
+
+
+def test_openai_layout_opens_and_gives_the_same_vectors(server, openai):
+    server.add(NAME, openai)
+    model = CenterCLIP.from_pretrained(NAME, device="cpu")
+    assert set(server.fetched()) == names(openai) - {"tf_model.h5", "flax_model.msgpack"}
+    sentences = ["a dog runs", "two cats, one of which sleeps"]
+    expected = tiny.center_clip().encode_text(sentences)
+    torch.testing.assert_close(model.encode_text(sentences), expected, atol=1e-6, rtol=0)
+
+
+def test_siglip_layout(server, siglip):
+    server.add(NAME, siglip)
+    assert names(find_model(NAME)) == names(siglip)
+    assert same_weights(open_backbone(NAME).model, tiny.siglip())
+
+
+def test_pickled_weights_without_torch(server, openai, laion, monkeypatch):
+    monkeypatch.setattr(hub.importlib.util, "find_spec", lambda name: None)
+    server.add(NAME, openai)
+    with pytest.raises(ModelError, match=r"only \.bin weights.*pip install 'centerclip\[torch\]'.*--model laion/CLIP"):
+        find_model(NAME)
+    assert set(server.fetched()) == {"config.json"}
+    server.add("other/clip", laion)
+    assert "model.safetensors" in names(find_model("other/clip"))
+
+
+def test_weights_of_another_library_alone(server, laion, tmp_path):
+    remote = shutil.copytree(laion, tmp_path / "remote")
+    (remote / "model.safetensors").unlink()
+    (remote / "pytorch_model.bin").unlink()
+    server.add(NAME, remote)
+    with pytest.raises(ModelError, match=r"no weights that can be opened"):
+        find_model(NAME)
+
+
+def test_a_model_of_another_kind_is_refused_before_its_weights_arrive(server, laion, tmp_path):
+    remote = shutil.copytree(laion, tmp_path / "remote")
+    (remote / "config.json").write_text('{"model_type": "llama"}')
+    server.add(NAME, remote)
+    with pytest.raises(NotADualEncoder, match="llama"):
+        find_model(NAME)
+    assert set(server.fetched()) == {"config.json"}
+
+
+def test_the_exported_form_is_fetched_in_place_of_the_weights(server, exported):
+    server.add(NAME, exported)
+    fetched = names(find_model(NAME))
+    assert fetched >= {"vision-0.onnx", "text.onnx", "weights.bin", "centerclip.json"}
+    assert not fetched & {"model.safetensors", "onnx", "model.onnx"}
+    assert "model.safetensors" in names(find_model(NAME, exported=False))  # for torch
+
+
+def test_a_part_of_the_exported_form_is_not_taken_for_a_model(server, exported):
+    server.add(NAME, exported, revision="v1")
+    server.refusals["weights.bin"] = (503, {})
+    for _ in range(2):  # a commit is found in the cache without a branch that names it
+        with pytest.raises(ModelNotFound, match="503"):
+            find_model(NAME, COMMIT)
+    server.refusals.clear()
+    assert "weights.bin" in names(find_model(NAME, COMMIT))
+
+
+# ---- how it is fetched --------------------------------------------------------------------------------------
+
+
+def test_progress_ends_with_all_bytes(server, laion):
+    server.add(NAME, laion)
+    steps = []
+    find_model(NAME, on_progress=lambda done, total: steps.append((done, total)))
+    total = sum(server.fetched().values()) - (laion / "config.json").stat().st_size  # looked at beforehand
+    assert {each for _, each in steps} == {total}
+    assert steps == sorted(steps)
+    assert steps[-1][0] == total
+
+
+@pytest.mark.parametrize("how", ["cuts", "stalls"])
+def test_a_cut_download_is_resumed(server, laion, monkeypatch, how):
+    monkeypatch.setattr(hub, "HUB_SECONDS", 2)
+    server.add(NAME, laion)
+    size = (laion / "model.safetensors").stat().st_size
+    getattr(server, how)["model.safetensors"] = size // 2
+    assert (find_model(NAME) / "model.safetensors").read_bytes() == (laion / "model.safetensors").read_bytes()
+    assert [each[1:] for each in server.gets if each[0] == "model.safetensors"] == [
+        (0, size // 2),
+        (size // 2, size - size // 2),
+    ]
+
+
+def test_a_later_run_resumes_too(server, laion):
+    server.add(NAME, laion)
+    server.cuts["model.safetensors"] = 1000
+
+    def break_down(done, total):
+        if server.fetched().get("model.safetensors"):
+            server.refusals["model.safetensors"] = (503, {})
+
+    with pytest.raises(ModelNotFound, match=r"503.*what has arrived is kept"):
+        find_model(NAME, on_progress=break_down)
+    server.refusals.clear()
+    find_model(NAME)
+    assert server.fetched()["model.safetensors"] == (laion / "model.safetensors").stat().st_size
+    assert [start for name, start, _ in server.gets if name == "model.safetensors"] == [0, 1000]
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
+def test_what_did_not_arrive_as_it_was_sent_is_not_kept(server, laion, file):
+    server.add(NAME, laion)
+    server.damaged.add(file)
+    with pytest.raises(ModelError, match=rf"{file} did not arrive"):
+        find_model(NAME)
+    server.damaged.clear()
+    assert same_weights(open_backbone(NAME).model, tiny.clip())
+
+
+def test_two_at_once_fetch_it_once(server, laion):
+    server.add(NAME, laion)
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(find_model(NAME))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert len(found) == 2
+    assert server.fetched()["model.safetensors"] == (laion / "model.safetensors").stat().st_size
+
+
+def test_where_links_cannot_be_made_files_stand_in_their_place(server, laion, monkeypatch):
+    def refuse(*_):
+        raise OSError("a required privilege is not held by the client")
+
+    monkeypatch.setattr(hub.Path, "symlink_to", refuse)
+    server.add(NAME, laion)
+    assert not (find_model(NAME) / "model.safetensors").is_symlink()
+    server.refusals["/clip"] = (503, {})
+    assert same_weights(open_backbone(NAME).model, tiny.clip())
+
+
+def test_other_programs_find_what_was_fetched(server, laion):
+    server.add(NAME, laion)
+    folder = find_model(NAME)
+    assert huggingface_hub.try_to_load_from_cache(NAME, "model.safetensors") == str(folder / "model.safetensors")
+    [cached] = huggingface_hub.scan_cache_dir(constants.HF_HUB_CACHE).repos
+    assert cached.size_on_disk == sum(server.fetched().values())
+
+
+def test_a_token_stays_with_the_hub(server, laion, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    server.add(NAME, laion)
+    find_model(NAME)
+    assert server.cdn_headers
+    assert not any("hf_secret" in str(headers) for headers in server.cdn_headers)
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/outside", "a/b.safetensors", 5])
+def test_an_index_cannot_name_files_outside(server, sharded, tmp_path, name):
+    remote = shutil.copytree(sharded, tmp_path / "remote")
+    (remote / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"weight": name}}))
+    server.add(NAME, remote)
+    with pytest.raises(ModelError, match="does not name the files"):
+        find_model(NAME)
+
+
+def test_the_environment_chooses_the_hub_and_torch_is_not_needed(server, laion, tmp_path):
+    server.add(NAME, laion)
+    code = "import sys; from centerclip.model.hub import find_model; print(find_model('some/clip'))"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{code}; assert not {{'torch', 'transformers', 'onnxruntime'}} & set(sys.modules)"],
+        env=os.environ | {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+    assert run.stdout.strip() == str(tmp_path / "home" / "hub" / "models--some--clip" / "snapshots" / COMMIT)
+
+
+# ---- the cache ----------------------------------------------------------------------------------------------
+
+
+def offline(server):
+    server.models.clear()
+    server.refusals["/"] = server.refusals["clip"] = server.refusals["revision/v2.0"] = (503, {})
+
+
+def test_a_model_that_was_fetched_opens_without_a_connection(server, sharded):
+    server.add(NAME, sharded)
+    first = find_model(NAME)
+    offline(server)
+    assert find_model(NAME) == first
+    assert open_backbone(NAME).preprocess.mean == (0.5, 0.5, 0.5)
 
 
 LACKING = {
     "preprocessor": (["preprocessor_config.json"], "preprocessor_config.json"),
-    "tokenizer": (["tokenizer.json", "tokenizer_config.json"], "tokenizer.json"),
-    "a shard": (["model-00002-of-00003.safetensors"], "model-00002-of-00003.safetensors"),
-    "all weights": (
-        [
-            "model-00001-of-00003.safetensors",
-            "model-00002-of-00003.safetensors",
-            "model-00003-of-00003.safetensors",
-            "model.safetensors.index.json",
-        ],
-        "model.safetensors",
-    ),
+    "tokenizer": (["tokenizer.json"], "tokenizer.json"),
+    "config": (["config.json"], "config.json"),
+    "a shard": ([SHARDS[1]], SHARDS[1]),
+    "all weights": ([*SHARDS, "model.safetensors.index.json"], "model.safetensors"),
 }
 
 
 @pytest.mark.parametrize(("lacking", "named"), LACKING.values(), ids=LACKING)
-def test_what_the_cache_lacks_is_fetched(hub, lacking, named):
-    hub.put_in_cache(*(name for name in hub.names() if name not in lacking))
-    backbone = open_backbone(NAME)
-    assert len(hub.asked) == 1
-    assert backbone.preprocess.mean == (0.5, 0.5, 0.5)
-    assert same_weights(backbone.model, tiny.clip())
+def test_what_the_cache_lacks_is_named_and_fetched(server, sharded, lacking, named, monkeypatch):
+    server.add(NAME, sharded)
+    folder = find_model(NAME)
+    for name in lacking:
+        (folder / name).resolve().unlink()  # leaves a link to nothing
+    server.gets.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(constants, "HF_HUB_OFFLINE", True)
+        sentence = rf"only partly on this machine \(missing: {named}\).*HF_HUB_OFFLINE is set.*--model demo"
+        with pytest.raises(ModelNotFound, match=sentence):
+            find_model(NAME)
+    assert find_model(NAME) == folder
+    assert set(server.fetched()) == set(lacking)
 
 
-@pytest.mark.parametrize(("lacking", "named"), LACKING.values(), ids=LACKING)
-def test_without_a_connection_what_the_cache_lacks_is_named(hub, lacking, named):
-    hub.put_in_cache(*(name for name in hub.names() if name not in lacking))
-    hub.error = OSError("[Errno -2] Name or service not known")
-    with pytest.raises(ModelNotFound, match=rf"only partly on this machine \(missing: {named}.*service not known"):
-        open_backbone(NAME)
-
-
-def test_no_connection_and_nothing_in_the_cache(hub):
-    hub.error = OSError("[Errno -2] Name or service not known")
-    with pytest.raises(
-        ModelNotFound, match=r'"some/clip" is not on this machine.*service not known.*--model my-folder'
-    ):
-        open_backbone(NAME)
-
-
-def test_a_model_that_was_fetched_opens_without_a_connection(hub):
-    open_backbone(NAME)
-    hub.error = OSError("no connection")
-    open_backbone(NAME)
-    assert len(hub.asked) == 1
-
-
-def test_one_set_of_weights_is_fetched_the_safe_format_where_there_is_one(hub):
-    (hub.files / "pytorch_model.bin").write_bytes(b"")
-    (hub.files / "tf_model.h5").write_bytes(b"")
-    open_backbone(NAME)
-    [(name, _, patterns)] = hub.asked
-    assert name == NAME
-    assert "*.safetensors" in patterns
-    assert not any("bin" in pattern or "h5" in pattern for pattern in patterns)
-
-
-def test_a_revision_is_pinned(hub):
-    CenterCLIP.from_pretrained(NAME, revision="v1.0", device="cpu")
-    assert [revision for _, revision, _ in hub.asked] == ["v1.0"]
-    hub.error = OSError("no connection")
-    open_backbone(NAME, revision="v1.0")
+def test_a_revision_is_pinned_and_kept_in_the_name(server, laion, siglip):
+    server.add(NAME, laion)
+    server.add(NAME, siglip, OTHER_COMMIT, "v1.0")
+    pinned = find_model(NAME, "v1.0")
+    assert pinned.name == OTHER_COMMIT
+    assert find_model(NAME).name == COMMIT
+    offline(server)
+    assert find_model(f"{NAME}@v1.0") == find_model(NAME, OTHER_COMMIT) == pinned
     with pytest.raises(ModelNotFound, match=r'"some/clip" at revision "v2\.0" is not on this machine'):
-        open_backbone(NAME, revision="v2.0")
+        find_model(NAME, "v2.0")
+    with pytest.raises(ModelError, match="two revisions"):
+        find_model(f"{NAME}@v1.0", "v2.0")
 
 
-def test_a_commit_in_the_cache_is_opened_by_its_hash(hub):
-    hub.put_in_cache(*hub.names(), commit=OTHER_COMMIT, ref="old")
-    hub.error = OSError("no connection")
-    open_backbone(NAME, revision=OTHER_COMMIT)
-    with pytest.raises(ModelNotFound):
-        open_backbone(NAME)
-
-
-def test_unknown_revision(hub):
-    hub.error = RevisionNotFoundError("404", response=MagicMock(status_code=404))
-    with pytest.raises(ModelNotFound, match='no revision "v9" of "some/clip"'):
-        open_backbone(NAME, revision="v9")
+@pytest.mark.parametrize("revision", ["../../main", "/etc/passwd", "a b", ""])
+def test_a_revision_is_no_path(server, laion, revision):
+    server.add(NAME, laion)
+    with pytest.raises(ModelError, match="cannot be a revision"):
+        find_model(NAME, revision)
 
 
 def test_a_revision_of_local_files_is_refused(tmp_path):
-    with pytest.raises(ModelError, match="revision"):
-        open_backbone(tmp_path, revision="main")
-    with pytest.raises(ModelError, match="revision"):
-        open_backbone("demo", revision="main")
+    for name in (tmp_path, "demo"):
+        with pytest.raises(ModelError, match="has no revisions"):
+            open_backbone(name, revision="main")
 
 
-def test_unknown_hub_name(hub):
-    hub.error = RepositoryNotFoundError("404", response=MagicMock(status_code=404))
-    with pytest.raises(ModelNotFound, match="no such model on the Hugging Face hub"):
-        open_backbone("openai/no-such-clip")
+def test_names(tmp_path, monkeypatch, server, laion):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(laion, tmp_path / "some" / "clip@v1")
+    assert is_hub_name("some/other")
+    assert is_hub_name("some/other@v1")
+    assert not is_hub_name("some/clip@v1")
+    assert not is_hub_name("some/model.pt")
+    assert find_model("some/clip@v1") == hub.Path("some/clip@v1")
+    assert (find_model("demo") / "config.json").is_file()
+    with pytest.raises(ModelNotFound, match=r"no config\.json"):
+        find_model(tmp_path)
+    with pytest.raises(ModelNotFound, match="called owner/name"):
+        find_model("clip")
+
+
+# ---- what is said -------------------------------------------------------------------------------------------
+
+RATE = {"RateLimit": '"api";r=0;t=55'}
+BAD_TOKEN = {"X-Error-Message": "Invalid credentials in Authorization header"}
+REFUSALS = {
+    "gated": ("config.json", 403, {"X-Error-Code": "GatedRepo"}, r"accept its terms.*127\.0\.0\.1.*`hf auth login`"),
+    "private": ("/clip", 401, {"X-Error-Code": "RepoNotFound"}, "no such model.*a private one needs `hf auth login`"),
+    "unknown": ("/clip", 404, {"X-Error-Code": "RepoNotFound"}, "no such model on the Hugging Face hub"),
+    "bad token": ("/clip", 401, BAD_TOKEN, r"refuses access \(401\).*`hf auth login`"),
+    "forbidden": ("/clip", 403, {}, r"refuses access \(403\).*`hf auth login`"),
+    "too many": ("/clip", 429, RATE, r"too many requests.*Wait 55 seconds.*`hf auth login`"),
+    "too many, of a file": ("config.json", 429, {"Retry-After": "7"}, r"Wait 7 seconds"),
+    "down": ("/clip", 502, {}, "502.*Try again later"),
+}
+
+
+@pytest.mark.parametrize(("path", "status", "headers", "sentence"), REFUSALS.values(), ids=REFUSALS)
+def test_refusals_say_what_to_type(server, laion, path, status, headers, sentence):
+    server.add(NAME, laion)
+    server.refusals[path] = (status, headers)
+    with pytest.raises(ModelNotFound, match=sentence) as raised:
+        find_model(NAME)
+    assert "\n" not in str(raised.value)
+
+
+def test_unknown_revision(server, laion):
+    server.add(NAME, laion)
+    with pytest.raises(ModelNotFound, match='no revision "v9" of "some/clip"'):
+        find_model(NAME, "v9")
+
+
+def test_a_hub_that_never_answers(server, monkeypatch):
+    monkeypatch.setattr(hub, "HUB_SECONDS", 0.2)
+    server.silent = True
+    with pytest.raises(ModelNotFound, match=r'"some/clip" is not on this machine.*timed out.*--model my-folder'):
+        find_model(NAME)
+
+
+def test_no_hub_at_all(server):
+    server.server_close()
+    with pytest.raises(ModelNotFound, match=r'"some/clip" is not on this machine.*refused.*--model my-folder'):
+        find_model(NAME)
+
+
+def test_a_full_disk_is_noticed_before_the_weights_arrive(server, laion, monkeypatch):
+    server.add(NAME, laion)
+    usage = shutil.disk_usage(laion)._replace(free=5000)
+    monkeypatch.setattr(hub.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(ModelError, match=r"disk is full.*MB are needed, 0\.0 MB are free.*HF_HOME"):
+        find_model(NAME)
+    assert set(server.fetched()) == {"config.json"}
+
+
+def test_a_cache_of_somebody_else(server, laion, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", constants.HF_HUB_CACHE)
+
+    server.add(NAME, laion)
+    monkeypatch.setattr(hub.Path, "mkdir", refuse)
+    with pytest.raises(ModelError, match=r"models--some--clip cannot be written \(Permission denied\); set HF_HOME"):
+        find_model(NAME)
+
+
+def test_a_file_that_never_arrives_whole(server, laion):
+    server.add(NAME, laion)
+    server.short.add("model.safetensors")
+    with pytest.raises(ModelError, match="shorter than the hub says"):
+        find_model(NAME)
+
+
+def test_something_that_is_not_a_hub(server, laion):
+    server.add(NAME, laion, commit="../../../outside")
+    with pytest.raises(ModelError, match="check HF_ENDPOINT"):
+        find_model(NAME)

@@ -16,14 +16,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..bundled import resolve_model
 from ..errors import ModelError, ModelNotFound, NotADualEncoder, first_few, first_line
 from ..files import lock_file, write_atomic
-
-if TYPE_CHECKING:
-    from huggingface_hub.hf_api import ModelInfo
 
 # The best published retrieval of the ViT-B/32 that have safetensors: sentence to image on MS-COCO R@1 39.3, R@5 65.4
 # where OpenAI's has 30.4 and 55.9 (open_clip's docs/openclip_retrieval_results.csv).
@@ -42,7 +39,7 @@ TOKENIZER_FILES = (  # any of them is a tokenizer
     "tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model",
 )  # fmt: skip
 SMALL_FILES = (  # what is fetched beside the weights, as far as it is there
-    CONFIG_FILE, SETTINGS_FILE, TEMPORAL_FILE, *PREPROCESSOR_FILES, *TOKENIZER_FILES,
+    CONFIG_FILE, TEMPORAL_FILE, *PREPROCESSOR_FILES, *TOKENIZER_FILES,
     "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
 )  # fmt: skip
 SAFE_WEIGHTS, PICKLED_WEIGHTS = "model.safetensors", "pytorch_model.bin"
@@ -51,8 +48,8 @@ EXPORTED_SUFFIXES = (".onnx", ".onnx.data")  # what `centerclip export` writes; 
 HUB_SECONDS = 15.0  # how long the hub may be silent
 RETRIES = 3  # in a row, without a byte in between
 RETRY_SECONDS = 1.0
-CHUNK_BYTES = 2**18  # about four steps of the progress bar a second at 1 MB/s
 COMMIT = re.compile(r"[0-9a-f]{40}")
+PLAIN_NAME = re.compile(r"[\w.-]+")  # of a file: no path
 OFFLINE_HINT = (
     "Try again with a connection, or use a model on this machine: a folder that save_pretrained wrote "
     "(--model my-folder), or the small one that comes with CenterCLIP (--model demo)"
@@ -197,7 +194,7 @@ def _shards(index: Path) -> list[str]:
     """The files that the index of a model's weights names."""
     shards = read_json(index).get("weight_map")
     names = sorted(set(shards.values())) if isinstance(shards, dict) else []
-    if not names or not all(isinstance(name, str) and re.fullmatch(r"[\w.-]+", name) for name in names):
+    if not names or not all(isinstance(name, str) and PLAIN_NAME.fullmatch(name) for name in names):
         raise ModelError(f"{index} does not name the files of the weights")
     return names
 
@@ -214,14 +211,21 @@ class _File:
     etag: str  # SHA-256 of a large file, git's SHA-1 of a small one
     size: int
 
+    @property
+    def partial(self) -> str:
+        """What it is called until it is whole; the hub's client does it so too."""
+        return f"{self.etag}.incomplete"
+
 
 def _fetch(name: str, revision: str | None, store: Path, exported: bool, on_progress: OnBytes) -> Path:
-    """Bring a model into the cache: small files and what they say first, then one set of weights."""
+    """Bring a model into the cache: its config and what that says first, then one set of weights."""
     from huggingface_hub import HfApi
 
     info = HfApi().model_info(name, revision=revision, timeout=HUB_SECONDS)
-    names = {file.rfilename for file in info.siblings or []}
-    snapshot = store / "snapshots" / _commit(info)
+    if not COMMIT.fullmatch(info.sha or ""):
+        raise ModelError(f"the hub names no commit of {name}; check HF_ENDPOINT and the proxy")
+    snapshot = store / "snapshots" / str(info.sha)
+    names = {file.rfilename for file in info.siblings or [] if PLAIN_NAME.fullmatch(file.rfilename)}
     if CONFIG_FILE not in names:
         raise ModelNotFound(f'"{name}" on the Hugging Face hub holds no model that can be opened: no {CONFIG_FILE}')
     snapshot.mkdir(parents=True, exist_ok=True)
@@ -230,18 +234,10 @@ def _fetch(name: str, revision: str | None, store: Path, exported: bool, on_prog
             time.sleep(RETRY_SECONDS)
         _fetch_files(name, [CONFIG_FILE], snapshot)
         check_model_type(snapshot)  # before gigabytes of something else arrive
-        weights = _exported_files(names) if exported else []
-        if not weights:
-            kind = _weights(names)
-            if kind is None:
-                raise ModelError(_no_weights(name, names))
-            weights = [kind] if kind in names else [f"{kind}.index.json"]
-            if kind not in names:
-                _fetch_files(name, weights, snapshot)
-                weights += _shards(snapshot / weights[0])
+        weights = (_exported_files(names) if exported else []) or _weight_files(name, names, snapshot)
         # The settings last: graphs without them are not taken for a whole model.
-        wanted = [file for file in SMALL_FILES if file in names and file != SETTINGS_FILE] + weights
-        _fetch_files(name, wanted + ([SETTINGS_FILE] if SETTINGS_FILE in names else []), snapshot, on_progress)
+        wanted = [*(file for file in SMALL_FILES if file in names), *weights, *({SETTINGS_FILE} & names)]
+        _fetch_files(name, wanted, snapshot, on_progress)
         # By branch or tag, not by commit: only then the cache knows next time which commit the name stands for.
         if revision != snapshot.name:
             reference = store / "refs" / (revision or "main")
@@ -250,26 +246,42 @@ def _fetch(name: str, revision: str | None, store: Path, exported: bool, on_prog
     return snapshot
 
 
+def _weight_files(name: str, names: set[str], snapshot: Path) -> list[str]:
+    kind = _weights(names)
+    if kind is None:
+        raise ModelError(_no_weights(name, names))
+    if kind in names:
+        return [kind]
+    _fetch_files(name, [f"{kind}.index.json"], snapshot)
+    return _shards(snapshot / f"{kind}.index.json")
+
+
 def _fetch_files(name: str, names: list[str], snapshot: Path, on_progress: OnBytes = lambda done, total: None) -> None:
     """Fetch files of one commit into the cache, those that are not there yet."""
     blobs = snapshot.parent.parent / "blobs"
     blobs.mkdir(exist_ok=True)
     files = [_look_up(name, file, snapshot.name) for file in names if not (snapshot / file).is_file()]
     total = sum(file.size for file in files)
-    here = sum(_size(blobs / file.etag) or _size(_partial(blobs, file)) for file in files)
+    needed = total - sum(_size(blobs / file.etag) or _size(blobs / file.partial) for file in files)
     free = shutil.disk_usage(blobs).free
-    if total - here > free:
-        raise OSError(errno.ENOSPC, f"{(total - here) / 1e6:,.1f} MB are needed, {free / 1e6:,.1f} MB are free")
+    if needed > free:
+        raise OSError(errno.ENOSPC, f"{needed / 1e6:,.1f} MB are needed, {free / 1e6:,.1f} MB are free")
     done = 0
+
+    def on_size(size: int) -> None:
+        on_progress(done + size, total)
+
     for file in files:
-        if not (blobs / file.etag).is_file():
-            _download(file, _partial(blobs, file), lambda size, before=done: on_progress(before + size, total))  # type: ignore[misc]
-            _check(file, _partial(blobs, file)).replace(blobs / file.etag)
-        (snapshot / file.name).unlink(missing_ok=True)  # a link to a file that is gone
+        blob, link = blobs / file.etag, snapshot / file.name
+        if not blob.is_file():
+            _download(file, blobs / file.partial, on_size)
+            _check(file, blobs / file.partial)
+            (blobs / file.partial).replace(blob)
+        link.unlink(missing_ok=True)  # it may lead to a file that is gone
         try:
-            (snapshot / file.name).symlink_to(Path("..", "..", "blobs", file.etag))
+            link.symlink_to(Path("..", "..", "blobs", file.etag))
         except OSError:  # Windows without developer mode: the file itself, as the hub's own client does it
-            (blobs / file.etag).replace(snapshot / file.name)
+            blob.replace(link)
         done += file.size
         on_progress(done, total)
 
@@ -280,48 +292,49 @@ def _look_up(name: str, file: str, commit: str) -> _File:
 
     url = hf_hub_url(name, file, revision=commit)
     found = get_hf_file_metadata(url, timeout=HUB_SECONDS)
-    if found.size is None or not found.etag or not re.fullmatch(r"[\w-]+", found.etag):
+    if found.size is None or not found.etag or not PLAIN_NAME.fullmatch(found.etag):
         raise ModelError(f"{url} is not answered as the Hugging Face hub does it; check HF_ENDPOINT and the proxy")
     return _File(file, url, found.etag, found.size)
 
 
-def _download(file: _File, partial: Path, on_size: Callable[[int], object]) -> None:
+def _download(file: _File, target: Path, on_size: Callable[[int], object]) -> None:
     """Fetch a file, from where an earlier download of it ended; a cut connection is opened again."""
+    if _size(target) > file.size:
+        target.unlink()
+    target.touch()
     failures = 0
-    while (start := _size(partial)) != file.size:
-        if start > file.size:
-            partial.unlink()
-            continue
+    while (start := _size(target)) < file.size:
+        failure: Exception = ModelError(f"{file.url} is shorter than the hub says; check HF_ENDPOINT and the proxy")
         try:
-            _read_from(file, partial, start, on_size)
+            _read_from(file, target, start, on_size)
         except OSError:  # a full disk, an answer of the hub: no use to ask again
             raise
-        except Exception:  # the client passes on the errors of its HTTP library, which is another from time to time
-            failures = 0 if _size(partial) > start else failures + 1
-            if failures > RETRIES:
-                raise
-            time.sleep(RETRY_SECONDS)
-    partial.touch()  # an empty file
+        except Exception as error:  # of the client's HTTP library, which is another from time to time
+            failure = error
+        failures = 0 if _size(target) > start else failures + 1
+        if failures > RETRIES:
+            raise failure
+        time.sleep(RETRY_SECONDS if failures else 0)
 
 
-def _read_from(file: _File, partial: Path, start: int, on_size: Callable[[int], object]) -> None:
+def _read_from(file: _File, target: Path, start: int, on_size: Callable[[int], object]) -> None:
     from huggingface_hub import get_session
     from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 
     headers = {**build_hf_headers(), "Accept-Encoding": "identity", "Range": f"bytes={start}-"}
     with get_session().stream("GET", file.url, headers=headers, timeout=HUB_SECONDS) as answer:
         hf_raise_for_status(answer)
-        with partial.open("r+b" if start else "wb") as target:
-            target.seek(start if answer.status_code == 206 else 0)  # 200: a server that knows no ranges sends all
-            target.truncate()
-            for chunk in answer.iter_bytes(CHUNK_BYTES):
-                target.write(chunk)
-                on_size(target.tell())
+        with target.open("r+b") as content:
+            content.seek(start if answer.status_code == 206 else 0)  # 200: a server that knows no ranges sends all
+            content.truncate()
+            for chunk in answer.iter_bytes():
+                content.write(chunk)
+                on_size(content.tell())
 
 
-def _check(file: _File, partial: Path) -> Path:
-    """The downloaded file, if it is what the hub says it is."""
-    with partial.open("rb") as content:
+def _check(file: _File, target: Path) -> None:
+    """Remove a downloaded file that is not what the hub says it is."""
+    with target.open("rb") as content:
         if re.fullmatch(r"[0-9a-f]{64}", file.etag):
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         elif COMMIT.fullmatch(file.etag):  # as git names a file; such files are small
@@ -329,23 +342,12 @@ def _check(file: _File, partial: Path) -> Path:
         else:
             digest = file.etag
     if digest != file.etag:
-        partial.unlink()
+        target.unlink()
         raise ModelError(f"{file.url} did not arrive as it was sent; try again")
-    return partial
-
-
-def _partial(blobs: Path, file: _File) -> Path:
-    return blobs / f"{file.etag}.incomplete"
 
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
-
-
-def _commit(info: "ModelInfo") -> str:
-    if not info.sha or not COMMIT.fullmatch(info.sha):
-        raise ModelError(f"the hub names no commit of {info.id}; check HF_ENDPOINT and the proxy")
-    return info.sha
 
 
 # ---- what went wrong ----------------------------------------------------------------------------------------
@@ -406,6 +408,8 @@ def _explained(name: str, revision: str | None, store: Path, missing: list[str])
                 f"the disk is full: {model} does not fit into {store} ({error.strerror}). Free some space, or set "
                 "HF_HOME to a folder on another disk; what has arrived is kept"
             ) from error
+        if isinstance(error, OSError) and error.filename:
+            raise ModelError(f"{store} cannot be written ({error.strerror}); set HF_HOME to another folder") from error
         state = f"only partly on this machine (missing: {first_few(missing)})" if missing else "not on this machine"
         raise ModelNotFound(
             f"{model} is {state} and could not be fetched from the Hugging Face hub: {_reason(error)}"
