@@ -1,6 +1,7 @@
 """Sound as samples: the right pitch at the right time, in parts that are put together again without a loss."""
 
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import av
@@ -51,7 +52,7 @@ def test_parts_are_short_and_follow_each_other(tmp_path: Path) -> None:
     assert len(parts) > 2
     assert all(len(samples) <= 2.2 * SAMPLE_RATE for _, samples in parts)
     np.testing.assert_array_equal(np.concatenate([samples for _, samples in parts]), whole)
-    for (begin, samples), (following, _) in zip(parts[:-1], parts[1:], strict=True):
+    for (begin, samples), (following, _) in pairwise(parts):
         assert following == pytest.approx(begin + len(samples) / SAMPLE_RATE, abs=0.05)
 
 

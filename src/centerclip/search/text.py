@@ -1,0 +1,278 @@
+"""Finding by what is said and written: words to FTS5 expressions, lines to hits, and both kinds of hits in one list.
+
+A line counts by the share of the query's words that it has; words that follow in the lines just after count too, since
+subtitles cut sentences. That share, less where many videos have as much, is a confidence as those of
+:class:`~centerclip.search.ranking.Calibration`: a share of the collection that a hit beats. So the two lists are merged
+on one scale (:func:`fuse`; ``benchmarks/text_search.py`` compares it with reciprocal ranks).
+"""
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+
+from ..video.subtitles import Line
+from .ranking import Grade, Moment, grade
+from .store import LineHit, View
+
+FIRST_LINES = 1_000  # lines asked for at first; more when they belong to too few videos
+MOST_LINES = 5_000
+NEAR_SECONDS = 6.0  # lines whose starts are so near may share the words of a query
+MAX_WORDS = 32  # of a query; more would be a page of text
+MAX_MOMENTS = 5  # lines shown of a video
+MIN_SHARE = 0.55  # of the words, for a line to be a hit beside those of the video: more than one of two
+INFLECTED = 0.8  # what a word counts that only begins alike: bridge, bridges
+MIN_STEM, MAX_ENDING = 4, 3  # letters that inflected words have in common, and those that may follow
+ENDINGS = ("ing", "ed", "es", "s")  # of English words; other languages mostly add letters, which the prefix covers
+
+WHOLE = ("title", "description", "name")  # about the whole video: no moment
+
+# Words that nearly every line has. They count only in a query of nothing else, or inside quotes.
+COMMON = (
+    "a an and are as at be but by for from had has have he her his i in is it its me my no not of on or our she so",
+    "that the their them then there they this to was we were what when where which who will with you your",
+)
+STOP_WORDS = frozenset(word for line in COMMON for word in line.split())
+# Scripts without spaces between words: Thai, Lao, Myanmar, Khmer, kana, Chinese characters of all planes.
+UNSPACED = re.compile(
+    "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003ffff])"
+)
+WORD = re.compile(r"[^\W_]+")
+CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
+PARTS = re.compile(r'["“”„«»]([^"“”„«»]*)["“”„«»]|(\S+)')
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text as they are compared: lower case, without accents; of scripts without spaces, letters."""
+    letters = unicodedata.normalize("NFKD", text.lower())
+    # Marks of scripts without spaces are vowels, not accents.
+    bare = "".join(each for each in letters if unicodedata.category(each) != "Mn" or UNSPACED.match(each))
+    bare = unicodedata.normalize("NFC", bare)  # Korean syllables and kana as one letter again
+    return [word for part in UNSPACED.split(bare) for word in ([part] if UNSPACED.match(part) else WORD.findall(part))]
+
+
+def index_text(text: str) -> str:
+    """A text as the full-text index gets it: the words of :func:`words_of` with spaces between."""
+    return " ".join(words_of(text))
+
+
+def index_name(path: str) -> str:
+    """Folders and name of a file for the full-text index: ``BirthdayParty2019`` is three words."""
+    stem = re.sub(r"\.[A-Za-z0-9]{1,5}$", "", path)
+    return " ".join(dict.fromkeys([*words_of(path), *words_of(CAMEL.sub(" ", stem))]))
+
+
+@dataclass(frozen=True)
+class Term:
+    """A word of a query, or several that have to follow each other.
+
+    Attributes:
+        words: as :func:`words_of` gives them.
+        prefix: the last one may go on: ``zep*``.
+        quoted: it was in quotes, and has to be there.
+    """
+
+    words: tuple[str, ...]
+    prefix: bool = False
+    quoted: bool = False
+
+    @property
+    def stem(self) -> str:
+        """What words of the same kind begin with; empty where only the word itself counts."""
+        word = self.words[-1]
+        if self.quoted or len(self.words) > 1 or not word.isalpha():
+            return ""
+        stems = (word.removesuffix(ending) for ending in ENDINGS)
+        stem = next((each for each in stems if each != word and len(each) >= MIN_STEM), word)
+        return stem if len(stem) >= MIN_STEM else ""
+
+    @property
+    def expression(self) -> str:
+        """As FTS5 reads it. Words are letters and digits only, and in quotes: nothing in them is an operator."""
+        if self.prefix:
+            return f'"{" ".join(self.words)}"*'
+        exact = f'"{" ".join(self.words)}"'
+        return f'({exact} OR "{self.stem}"*)' if self.stem else exact
+
+    def share_in(self, words: Sequence[str]) -> float:
+        """How well a line has it, 0 to 1."""
+        length, best = len(self.words), 0.0
+        for at in range(len(words) - length + 1):
+            here = tuple(words[at : at + length])
+            if here == self.words:
+                return 1.0
+            if here[:-1] == self.words[:-1]:
+                if self.prefix and here[-1].startswith(self.words[-1]):
+                    return 1.0
+                if self.stem and here[-1].startswith(self.stem) and len(here[-1]) <= len(self.stem) + MAX_ENDING:
+                    best = INFLECTED
+        return best
+
+
+def terms_of(query: str) -> list[Term]:
+    """What is searched for in a query: words in quotes as they are, of the rest those that say something."""
+    terms: list[Term] = []
+    for match in PARTS.finditer(query):
+        quoted, typed = match.group(1), match.group(2)
+        if words := tuple(words_of(quoted if quoted is not None else typed)):
+            terms.append(Term(words, typed is not None and typed.endswith("*"), quoted is not None))
+    telling = [term for term in terms if term.quoted or term.prefix or not STOP_WORDS.issuperset(term.words)]
+    return list(dict.fromkeys(telling or terms))[:MAX_WORDS]
+
+
+def match_expression(query: str | Sequence[Term], *, every: bool = False) -> str | None:
+    """An FTS5 expression for a query as people type it; None when there is no word in it.
+
+    Args:
+        query: any text, or its terms. What is in quotes has to be in a line; of the other words one is enough.
+        every: all words have to be there.
+    """
+    terms = terms_of(query) if isinstance(query, str) else query
+    if not terms:
+        return None
+    required = [term.expression for term in terms if every or term.quoted]
+    # The words that need not be there are part of the expression even so, because they count in its rank.
+    anyhow = "(" + " OR ".join(term.expression for term in terms) + ")"
+    return " AND ".join([*required, anyhow])
+
+
+@dataclass(frozen=True)
+class TextHit:
+    """A video with a line that matches a query, or with ``by_moment`` a line.
+
+    Attributes:
+        video: its id.
+        line: the best one.
+        moments: that line and others of the video that match, best first.
+        score: share of the query's words that the line has, 0 to 1.
+        confidence: the score, less where many videos have as much: 0 to 1.
+        grade: "sure" when the line has all of the words.
+    """
+
+    video: str
+    line: Line
+    moments: tuple[Moment, ...]
+    score: float
+    confidence: float = 0.0
+    grade: Grade = "unlikely"
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """A line with its score; of two that have the same words, the one with them in order comes first, then by BM25."""
+
+    video: str
+    line: Line
+    score: float
+    in_order: bool
+    rank: float
+
+    @property
+    def key(self) -> tuple[float, bool, float]:
+        return -self.score, not self.in_order, self.rank
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.line.start, self.line.end, self.score)
+
+
+def search_text(
+    view: View, query: str, top: int, *, among: Collection[str] | None = None, by_moment: bool = False
+) -> list[TextHit]:
+    """The videos, or with ``by_moment`` the lines, that have words of a query, best first.
+
+    The name of a file counts, together with the folders that it is in, when it has all of the words.
+
+    Args:
+        view: the collection.
+        query: as it was typed.
+        top: how many.
+        among: ids of the videos to look at; all by default.
+        by_moment: rank lines: a video can come several times.
+    """
+    terms = terms_of(query)
+    match, match_all = match_expression(terms), match_expression(terms, every=True)
+    if match is None or match_all is None or top < 1:
+        return []
+    by_video: dict[str, list[_Scored]] = {}
+    for wanted in (FIRST_LINES, MOST_LINES) if view.has_lines else ():
+        lines = view.search_lines(match, wanted, among=among)
+        by_video = _score_lines(terms, words_of(query), lines)
+        if len(lines) < wanted or len(by_video) >= top:
+            break
+    for path, video, rank in view.search_names(match_all, FIRST_LINES, among=among):
+        line = Line(0.0, view.videos[video].duration, path.replace("\\", "/").rpartition("/")[2], "name")
+        by_video.setdefault(video, []).append(_Scored(video, line, 1.0, False, rank))
+    hits: list[tuple[_Scored, tuple[Moment, ...]]] = []
+    for scored in by_video.values():
+        best = sorted(scored, key=lambda each: each.key)[:MAX_MOMENTS]
+        moments = tuple(each.moment for each in best if each.line.source not in WHOLE or each is best[0])
+        hits += [(each, (each.moment,)) for each in best] if by_moment else [(best[0], moments)]
+    hits.sort(key=lambda hit: hit[0].key)
+    bests = sorted(min(each.key for each in scored)[0] for scored in by_video.values())  # negative scores
+    return [_graded(each, moments, bests, len(view.videos)) for each, moments in hits[:top]]
+
+
+def _score_lines(terms: Sequence[Term], query: Sequence[str], hits: Sequence[LineHit]) -> dict[str, list[_Scored]]:
+    """The lines of each video with their scores; words may be spread over lines that follow each other."""
+    by_video: dict[str, list[tuple[LineHit, list[str], list[float]]]] = defaultdict(list)
+    for hit in hits:
+        words = words_of(hit.text)
+        by_video[hit.video].append((hit, words, [term.share_in(words) for term in terms]))
+    phrase = f" {' '.join(query)} "
+    scored: dict[str, list[_Scored]] = {}
+    for video, lines in by_video.items():
+        lines.sort(key=lambda each: each[0].start)
+        scored[video] = []
+        for at, (hit, words, shares) in enumerate(lines):
+            end, best = hit.end, shares
+            for later, _, others in islice(lines, at + 1, None):
+                if later.start > hit.start + NEAR_SECONDS:
+                    break
+                together = [max(pair) for pair in zip(best, others, strict=True)]
+                if later.source == hit.source and sum(together) > sum(best):
+                    end, best = max(end, later.end), together
+            line = Line(hit.start, end, hit.text, hit.source)
+            in_order = phrase in f" {' '.join(words)} "
+            scored[video].append(_Scored(video, line, sum(best) / len(terms), in_order, hit.rank))
+    return scored
+
+
+def _graded(each: _Scored, moments: tuple[Moment, ...], bests: Sequence[float], videos: int) -> TextHit:
+    """A hit with its confidence: ``bests`` are the best scores of all videos, negative and ascending."""
+    as_good = bisect_right(bests, -each.score + 1e-6)
+    confidence = each.score * (1 - max(0, as_good - 1) / max(videos, 1))
+    all_words = each.score >= INFLECTED and each.line.source != "name"
+    return TextHit(each.video, each.line, moments, each.score, confidence, "sure" if all_words else grade(confidence))
+
+
+def fuse(
+    video: Sequence[float], text: Sequence[float], same: Mapping[int, int]
+) -> list[tuple[float, int | None, int | None]]:
+    """Merge two lists of hits, each best first, by their confidences.
+
+    What was found both ways has the confidence that one of the two is right. Hits of the video keep their order, though
+    it is not that of their confidences: each counts as much as the best from it on.
+
+    Args:
+        video: confidences of what the video shows.
+        text: confidences of what is said and written.
+        same: places in ``text`` of hits that are in ``video`` too, to their places there.
+
+    Returns:
+        confidence, place in ``video`` and place in ``text`` of each hit, best first; None where it is not in one.
+    """
+    shown = list(accumulate(reversed(video), max))[::-1]
+    both = {there: here for here, there in same.items()}
+    merged: list[tuple[float, int | None, int | None]] = []
+    for place, confidence in enumerate(shown):
+        if place in both:
+            confidence = 1 - (1 - confidence) * (1 - text[both[place]])
+        merged.append((confidence, place, both.get(place)))
+    merged += [(confidence, None, place) for place, confidence in enumerate(text) if place not in same]
+    # Of equals what is written comes first: words that are there are there.
+    return sorted(merged, key=lambda hit: (-hit[0], hit[2] is None))
