@@ -9,7 +9,6 @@ and values come from one product, LayerScale is part of the layer before it, and
 the one token that it is read at.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +18,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from ..errors import ModelError, ModelNotFound, WrongWeights, first_line
+from ..errors import ModelError, WrongWeights, first_line
 from ..files import write_atomic
+from .hub import CONFIG_FILE, PLAIN_NAME, SAFE_WEIGHTS, read_json
 
 Floats = NDArray[np.float32]
 Config = dict[str, Any]
@@ -28,7 +28,7 @@ Values = dict[str, tuple[int, tuple[str | int, ...]]]  # inputs or outputs of a 
 FLOAT, INT32, INT64, UINT8 = (int(getattr(onnx.TensorProto, kind)) for kind in ("FLOAT", "INT32", "INT64", "UINT8"))
 
 OPSET, IR_VERSION = 23, 11  # the first with Attention
-WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+INDEX_FILE = f"{SAFE_WEIGHTS}.index.json"  # which shard each weight is in
 MASKED = -1e30  # added to a score it leaves no weight; where all are masked, the result is still finite
 INLINE_BYTES = 1024  # smaller constants stay in the graph file: the optimiser of ONNX Runtime reads shapes there
 PAGE = 4096  # constants start at a page, so that the file can be mapped into memory
@@ -140,32 +140,20 @@ def layout(config: Config) -> Layout:
 
 
 def tower_config(config: Config, part: str) -> Config:
-    """The settings of the ``"vision"`` or ``"text"`` tower, with transformers' defaults where there is none."""
-    given = config.get(f"{part}_config") or {}
-    kinds = TOWERS.get(config.get("model_type", ""), {}).get(part, ("",))
-    # In a whole CLIP or SigLIP, some files say model_type "clip" of a tower too.
-    kind = given.get("model_type", kinds[0]) if len(kinds) > 1 or kinds[0] == "bert" else kinds[0]
+    """The settings of the ``"vision"`` or ``"text"`` tower, with transformers' defaults where there are none."""
+    kinds = TOWERS[config["model_type"]][part]
+    given, older = config.get(f"{part}_config") or {}, config.get(f"{part}_config_dict")
+    if not isinstance(given, dict) or not isinstance(older or {}, dict):
+        raise ModelError(f"{CONFIG_FILE} is damaged: {part}_config must hold settings")
+    kind = kinds[0] if config["model_type"] in ("clip", "siglip") else given.get("model_type", kinds[0])
     defaults = DEFAULTS.get(kind, BASE)
-    older = config.get(f"{part}_config_dict")  # as of early CLIP files; where there is one, it counts
-    merged = {**defaults, **given, **({**defaults, **older} if older is not None else {}), "model_type": kind}
-    return {name: defaults.get(name) if value is None else value for name, value in merged.items()}
+    if older is not None:  # of early CLIPs; where there is one, it counts
+        given = {**given, **defaults, **older}
+    return {**defaults, **{name: value for name, value in given.items() if value is not None}, "model_type": kind}
 
 
 def _side(size: Any) -> int:
     return int(size if isinstance(size, int | float) else size[0])
-
-
-def read_config(folder: Path) -> Config:
-    """A model's ``config.json``."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ModelNotFound(f"{folder} is not a model folder: it has no config.json") from error
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{folder / 'config.json'} cannot be read: {first_line(error)}") from error
-    if not isinstance(config, dict):
-        raise ModelError(f"{folder / 'config.json'} cannot be read: it holds no settings")
-    return config
 
 
 class Weights(Mapping[str, Floats]):
@@ -181,17 +169,14 @@ class Weights(Mapping[str, Floats]):
 
     def _find(self) -> dict[str, str]:
         """The file that each weight is in."""
-        if (self.folder / WEIGHTS_FILE).is_file():
-            return dict.fromkeys(self._open(WEIGHTS_FILE).keys(), WEIGHTS_FILE)
-        if not (self.folder / INDEX_FILE).is_file():
-            raise WrongWeights(f"{self.folder} has no {WEIGHTS_FILE}; weights in other files need torch: {TORCH_HINT}")
-        try:
-            files = dict(json.loads((self.folder / INDEX_FILE).read_text(encoding="utf-8"))["weight_map"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise WrongWeights(f"{self.folder / INDEX_FILE} is damaged; fetch the model again") from error
-        for file in set(files.values()):
-            if not isinstance(file, str) or Path(file).name != file:
-                raise WrongWeights(f"{self.folder / INDEX_FILE} names a file outside its folder: {file}")
+        if (self.folder / SAFE_WEIGHTS).is_file():
+            return dict.fromkeys(self._open(SAFE_WEIGHTS).keys(), SAFE_WEIGHTS)
+        index = self.folder / INDEX_FILE
+        if not index.is_file():
+            raise WrongWeights(f"{self.folder} has no {SAFE_WEIGHTS}; weights in other files need torch: {TORCH_HINT}")
+        files = read_json(index).get("weight_map")
+        if not isinstance(files, dict) or not all(PLAIN_NAME.fullmatch(str(file)) for file in files.values()):
+            raise WrongWeights(f"{index} does not name the files of the weights")
         return files
 
     def _open(self, file: str) -> Any:
@@ -232,7 +217,7 @@ class Graph:
     """The nodes and constants of one tower, or a part of it, in the making. Values are known by their names."""
 
     def __init__(self, folder: Path, part: str) -> None:
-        config = read_config(folder)
+        config = read_json(folder / CONFIG_FILE)
         if reason := supports(config):
             raise ModelError(f"{folder}: {reason}")
         self.weights, self.config = Weights(folder), tower_config(config, part)
@@ -264,15 +249,17 @@ class Graph:
         return model
 
     def add(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        """A node with one output."""
-        return self.split(operator, 1, *inputs, name=name, **attributes)[0]
-
-    def split(self, operator: str, outputs: int, *inputs: str, name: str = "", **attributes: Any) -> list[str]:
-        """A node with several outputs."""
+        """A node with one output, which has the node's name."""
         name = name or f"{operator}_{len(self.nodes)}"
-        results = [name if outputs == 1 else f"{name}_{number}" for number in range(outputs)]
-        self.nodes.append(helper.make_node(operator, inputs, results, name=name, **attributes))
-        return results
+        self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
+        return name
+
+    def split(self, x: str, parts: int) -> list[str]:
+        """Equal parts of the last dimension."""
+        name = f"Split_{len(self.nodes)}"
+        outputs = [f"{name}_{number}" for number in range(parts)]
+        self.nodes.append(helper.make_node("Split", [x], outputs, name=name, axis=-1, num_outputs=parts))
+        return outputs
 
     def constant(self, name: str, array: NDArray[Any]) -> str:
         """A constant; a second one of the same name is the same."""
@@ -337,8 +324,10 @@ class Graph:
         self.joint = len(self.weights.read(f"{name}.weight", -1, self.width))
         return self.linear(self.add("Squeeze", x, self.ints(1)), name)
 
-    def token(self, x: str, at: "int | str") -> str:
-        """One token of each sequence, ``[B, L, W]`` to ``[B, 1, W]``: a fixed one, or the ids ``[B, 1, 1]``."""
+    def token(self, x: str, at: int | str | None) -> str:
+        """One token of each sequence, ``[B, L, W]`` to ``[B, 1, W]``: its place, or places ``[B, 1, 1]``; None: all."""
+        if at is None:
+            return x
         if isinstance(at, str):
             return self.add("GatherND", x, at, batch_dims=1)
         end = at + 1 if at >= 0 else np.iinfo(np.int64).max
@@ -350,26 +339,35 @@ class Graph:
         length = self.add("Shape", bias, start=1)
         return Masks(self.add("Expand", row, self.add("Concat", self.ints(1, 1), length, self.ints(1), axis=0)), row)
 
+    def self_attention(self, x: str, root: str, masks: "Masks | None", read_at: int | str | None) -> str:
+        """``[B, L, W]`` to the same; with ``read_at``, to the result of this token's query alone, ``[B, 1, W]``."""
+        query, key, value = (root + name for name in (self.names.query, self.names.key, self.names.value))
+        if read_at is None:
+            q, k, v = self.split(self.linear(x, query, key, value), 3)
+        else:
+            q, (k, v) = self.linear(self.token(x, read_at), query), self.split(self.linear(x, key, value), 2)
+        mask = masks and (masks.full if read_at is None else masks.row)
+        return self.linear(
+            self.attend(q, k, v, mask), root + self.names.out, scale=self._scale(root, self.names.scale1)
+        )
+
     def block(self, x: str, number: int, masks: "Masks | None" = None, read_at: int | str | None = None) -> str:
         """A transformer block, ``[B, L, W]`` to the same; with ``read_at``, to this token alone, ``[B, 1, W]``."""
-        names, root = self.names, f"{self.root}{self.names.block}.{number}."
-        norm_first = self.kind != "bert"
-        y = self.norm(x, root + names.norm1) if norm_first else x
-        query, key, value = (root + name for name in (names.query, names.key, names.value))
-        if read_at is None:
-            q, k, v = self.split("Split", 3, self.linear(y, query, key, value), axis=-1, num_outputs=3)
-            mask = masks and masks.full
-        else:
-            k, v = self.split("Split", 2, self.linear(y, key, value), axis=-1, num_outputs=2)
-            q, x = self.linear(self.token(y, read_at), query), self.token(x, read_at)
-            mask = masks and masks.row
-        mixed = self.attend(q, k, v, mask)
-        x = self.add("Add", x, self.linear(mixed, root + names.out, scale=self._scale(root, names.scale1)))
-        if not norm_first:
-            x = self.norm(x, root + names.norm1)
-        y = self.norm(x, root + names.norm2) if norm_first else x
-        x = self.add("Add", x, self.mlp(y, root + names.fc1, root + names.fc2, self._scale(root, names.scale2)))
-        return x if norm_first else self.norm(x, root + names.norm2)
+        write = self._block_norm_last if self.kind == "bert" else self._block_norm_first
+        return write(x, f"{self.root}{self.names.block}.{number}.", masks, read_at)
+
+    def _block_norm_first(self, x: str, root: str, masks: "Masks | None", read_at: int | str | None) -> str:
+        mixed = self.self_attention(self.norm(x, root + self.names.norm1), root, masks, read_at)
+        x = self.add("Add", self.token(x, read_at), mixed)
+        y = self.norm(x, root + self.names.norm2)
+        y = self.mlp(y, root + self.names.fc1, root + self.names.fc2, self._scale(root, self.names.scale2))
+        return self.add("Add", x, y)
+
+    def _block_norm_last(self, x: str, root: str, masks: "Masks | None", read_at: int | str | None) -> str:
+        mixed = self.self_attention(x, root, masks, read_at)
+        x = self.norm(self.add("Add", self.token(x, read_at), mixed), root + self.names.norm1)
+        y = self.mlp(x, root + self.names.fc1, root + self.names.fc2)
+        return self.norm(self.add("Add", x, y), root + self.names.norm2)
 
     def _scale(self, root: str, name: str) -> Floats | None:
         return self.weights.read(root + name, self.width) if name else None
@@ -404,7 +402,7 @@ def vision_graphs(
         One graph a part, in order.
     """
     graph = Graph(folder, "vision")
-    shape = layout(read_config(folder))
+    shape = layout(read_json(folder / CONFIG_FILE))
     if list(cuts) != sorted(set(cuts)) or not all(1 <= cut < shape.blocks for cut in cuts):
         raise ModelError(f"a tower of {shape.blocks} blocks is cut after blocks 1 to {shape.blocks - 1}, not {cuts}")
     parts: list[onnx.ModelProto] = []
@@ -493,7 +491,7 @@ def _attention_pool(graph: Graph, x: str, masks: Masks | None) -> str:
     query = graph.constant(f"{root}attention.query", probe @ weight[:width].T + bias[:width])
     count = graph.add("Concat", graph.add("Shape", x, end=1), graph.ints(1, 1), axis=0)
     both = graph.affine(x, f"{root}attention.in_proj", weight[width:].T, bias[width:])
-    key, value = graph.split("Split", 2, both, axis=-1, num_outputs=2)
+    key, value = graph.split(both, 2)
     x = graph.attend(graph.add("Expand", query, count), key, value, masks and masks.row)
     x = graph.linear(x, f"{root}attention.out_proj")
     x = graph.add("Add", x, graph.mlp(graph.norm(x, f"{root}layernorm"), f"{root}mlp.fc1", f"{root}mlp.fc2"))
