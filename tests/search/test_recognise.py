@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from centerclip.errors import SearchError
+from centerclip.errors import MissingExtra
 from centerclip.search.recognise import PictureText, Speech, open_picture_text, open_speech
 from centerclip.search.store import Segments, Video
 from centerclip.video.subtitles import Line
@@ -94,9 +94,9 @@ def test_a_missing_package_says_what_to_type(package: str, extra: str, monkeypat
 
     def without(name: str, *arguments: Any, **more: Any) -> Any:
         if name == package:
-            raise ModuleNotFoundError(name)
+            raise ModuleNotFoundError(name=name)
         return importing(name, *arguments, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(SearchError, match=rf'pip install "centerclip\[{extra}\]"'):
+    with pytest.raises(MissingExtra, match=rf"pip install 'centerclip\[{extra}\]'"):
         open_speech("tiny") if extra == "speech" else open_picture_text()

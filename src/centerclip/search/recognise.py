@@ -1,10 +1,11 @@
 """Text that has to be recognised first: speech in the sound (``--transcribe``), words in the picture (``--read-text``).
 
 Both are extras, off unless they are asked for, because they cost far more than the rest of indexing. A recogniser turns
-a video into lines; another package than those used here can take their place.
+a video into lines; another package than those used here can take their place. A video remembers which of them were run
+on it, so that a run that was stopped continues with the next video.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import fspath
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,9 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import SearchError, first_line
+from ..errors import SearchError, extras_named, first_line
+from ..video.errors import VideoError
 from ..video.subtitles import Line, TextSource, plain
-from .store import Floats, Segments, Video
+from .store import Floats, Segments, Store, Video
 from .text import index_text
 
 READ_SIDE = 720  # pixels of the short side of a frame that text is read from: a subtitle is then 30 high
@@ -99,6 +101,44 @@ class PictureText:
         return _merged([pieces[number] for number in sorted(pieces)], segments, self.source)
 
 
+def recognise(
+    store: Store,
+    recogniser: Recogniser,
+    paths: Mapping[str, str],
+    *,
+    retry: bool,
+    on_video: Callable[[int, int], None] = lambda finished, total: None,
+) -> tuple[int, dict[str, str]]:
+    """Run a recogniser on the videos that it has not been run on; each is in the store before the next begins.
+
+    Args:
+        store: where to; the caller holds its lock.
+        recogniser: what with.
+        paths: of the videos, by id.
+        retry: also on videos that it has been run on.
+        on_video: called with how many are finished, and how many there are.
+
+    Returns:
+        how many videos it was run on, and path and reason of those that could not be read.
+    """
+    view, failed = store.view(), dict[str, str]()
+    done = frozenset() if retry else view.read_videos(recogniser.source)
+    todo = [video for video in paths if video in view.videos and video not in done]
+    for finished, video in enumerate(todo):
+        on_video(finished, len(todo))
+        lines: list[Line] = []
+        try:
+            lines = recogniser(paths[video], view.videos[video], view.segments(video))
+        except VideoError as error:  # it will be no better the next time
+            failed[paths[video]] = error.detail
+        except OSError as error:
+            failed[paths[video]] = first_line(error)
+            continue
+        store.add_lines(video, lines, recogniser.source)
+    on_video(len(todo), len(todo))
+    return len(todo) - len(failed), failed
+
+
 def _is_same(first: Picture, second: Picture) -> bool:
     small = [picture[::2, ::2].mean(axis=2) for picture in (first, second)]
     return float((np.abs(small[0] - small[1]) > SAME_DIFFERENCE).mean()) < SAME_SHARE
@@ -126,10 +166,8 @@ def _merged(pieces: Sequence[Sequence[str]], segments: Segments, source: TextSou
 
 def open_speech(model: str | Path, device: str | None = None) -> Speech:
     """A recogniser of speech with faster-whisper: a folder with a model, or a name such as ``"small"`` (downloaded)."""
-    try:
+    with extras_named():
         from faster_whisper import WhisperModel
-    except ImportError as error:
-        raise SearchError('--transcribe needs one more package: pip install "centerclip[speech]"') from error
     try:
         whisper = WhisperModel(
             fspath(model), device=device if device in ("cpu", "cuda") else "auto", compute_type="auto"
@@ -149,10 +187,8 @@ def open_speech(model: str | Path, device: str | None = None) -> Speech:
 
 def open_picture_text() -> PictureText:
     """A recogniser of text in pictures with RapidOCR, whose models come with it."""
-    try:
+    with extras_named():
         from rapidocr import RapidOCR
-    except ImportError as error:
-        raise SearchError('--read-text needs one more package: pip install "centerclip[ocr]"') from error
     engine: Callable[[Picture], Any] = RapidOCR(params={"Global.log_level": "critical"})
 
     def read(picture: Picture) -> list[tuple[str, float]]:

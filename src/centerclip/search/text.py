@@ -61,9 +61,9 @@ def index_text(text: str) -> str:
 
 
 def index_name(path: str) -> str:
-    """Folders and name of a file for the full-text index: ``BirthdayParty2019`` is three words."""
+    """Folders and name of a file for the full-text index, without its suffix: ``BirthdayParty2019`` is three words."""
     stem = re.sub(r"\.[A-Za-z0-9]{1,5}$", "", path)
-    return " ".join(dict.fromkeys([*words_of(path), *words_of(CAMEL.sub(" ", stem))]))
+    return " ".join(dict.fromkeys([*words_of(stem), *words_of(CAMEL.sub(" ", stem))]))
 
 
 @dataclass(frozen=True)
