@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-demo: .venv/ready ## index the bundled clips and search them: no data, no network, no GPU needed
+demo: .venv/core ## index the bundled clips and search them: no data, no network, no GPU needed
 	$(BIN)/centerclip demo
 
 test: .venv/ready browser font ## run all tests
 	$(BIN)/python -m pytest
+
+test-install: .venv/ready ## install the core alone from the package index, try it, and print what it takes on the disk
+	CENTERCLIP_INSTALL=index $(BIN)/python -m pytest -s --timeout 900 tests/test_install.py
 
 RUNS ?= 3
 test-load: .venv/ready browser font ## run all tests RUNS times beside a busy loop for each core: nothing may depend on a quiet machine
@@ -61,11 +64,16 @@ bench: .venv/ready ## measure the speed claims (about ten minutes)
 clean: ## remove the virtual environment
 	rm -rf .venv
 
-# On Linux the usual index has torch with gigabytes of CUDA. PyTorch's own has one without: for machines without such a GPU.
-TORCH_CPU := https://download.pytorch.org/whl/cpu
-.venv/ready: pyproject.toml constraints.txt
+# The core alone: what searching, indexing and serving need.
+.venv/core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; try make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+# On Linux the usual index has torch with gigabytes of CUDA. PyTorch's own has one without: for machines without such a GPU.
+TORCH_CPU := https://download.pytorch.org/whl/cpu
+.venv/ready: .venv/core
 	@[ "$$(uname -s)" != Linux ] || command -v nvidia-smi >/dev/null || $(BIN)/python -m pip install --quiet --quiet --quiet \
 		--disable-pip-version-check --retries 0 --timeout 5 --no-deps -c constraints.txt --index-url $(TORCH_CPU) torch 2>/dev/null \
 		|| echo "$(TORCH_CPU) cannot be reached: torch comes from the usual index"
@@ -90,5 +98,5 @@ reports: .venv/ready ## every table and figure of the paper and beyond on MiniVT
 	$(BIN)/centerclip train minivtt/comparison --root data/minivtt-2000
 	$(BIN)/centerclip report training-free runs/minivtt-comparison/best --root data/minivtt-2000 -o docs/results
 
-.PHONY: help demo test test-load browser font minivtt reports reference lint format bench clean
+.PHONY: help demo test test-install test-load browser font minivtt reports reference lint format bench clean
 .DEFAULT_GOAL := help
