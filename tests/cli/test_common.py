@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from centerclip.cli.common import clock, count, length, printable, progress, this_command
+from centerclip.cli.common import FETCHING, clock, count, length, printable, progress, show_downloads, this_command
+from centerclip.model import hub
 from centerclip.search import Progress
 
 
@@ -39,6 +40,23 @@ def test_indexing_shows_videos_and_the_time_left(terminal: bool, capsys: pytest.
         bar._bars.refresh()
     text = capsys.readouterr().err
     assert all(part in text for part in ("22 of 67 videos", "about 6 min left")) == terminal
+
+
+def test_a_download_shows_size_rate_and_time_left(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_downloads()
+    [open_bar] = hub._progress
+    with progress("indexing") as bar, open_bar() as on_bytes:  # the model of a new index
+        seconds = iter(range(1000))
+        monkeypatch.setattr(bar._bars, "get_time", lambda: float(next(seconds)))
+        for done in range(0, 300_000_000, 20_000_000):
+            on_bytes(done, 605_000_000)
+        bar._bars.refresh()
+        on_bytes(605_000_000, 605_000_000)
+        assert [task.description for task in bar._bars.tasks] == ["indexing"]
+    text = capsys.readouterr().err
+    assert all(part in text for part in (FETCHING, "280.0 MB of 605.0 MB", "MB a second", "seconds left")) == terminal
 
 
 def test_lengths_and_counts_in_words() -> None:

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-LARGE = (".safetensors", ".bin", ".onnx", ".msgpack", ".h5")  # kept apart from git, and served by another host
+LARGE = (".safetensors", ".bin", ".onnx.data", ".msgpack", ".h5")  # kept apart from git, and served by another host
 
 
 class HubServer(ThreadingHTTPServer):

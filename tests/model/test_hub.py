@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 
 import huggingface_hub
 import pytest
@@ -85,7 +86,7 @@ def exported(tmp_path, laion):
     """What `centerclip export` writes, beside the weights that it was made from."""
     folder = tmp_path / "exported"
     shutil.copytree(laion, folder)
-    for name in ("vision-0.onnx", "text.onnx", "weights.bin"):
+    for name in ("vision.onnx", "vision.onnx.data", "text.onnx"):
         (folder / name).write_bytes(name.encode() * 1000)
     (folder / "centerclip.json").write_text("{}")
     (folder / "onnx").mkdir()
@@ -191,19 +192,19 @@ def test_a_model_of_another_kind_is_refused_before_its_weights_arrive(server, la
 def test_the_exported_form_is_fetched_in_place_of_the_weights(server, exported):
     server.add(NAME, exported)
     fetched = names(find_model(NAME))
-    assert fetched >= {"vision-0.onnx", "text.onnx", "weights.bin", "centerclip.json"}
+    assert fetched >= {"vision.onnx", "vision.onnx.data", "text.onnx", "centerclip.json"}
     assert not fetched & {"model.safetensors", "onnx", "model.onnx"}
     assert "model.safetensors" in names(find_model(NAME, exported=False))  # for torch
 
 
 def test_a_part_of_the_exported_form_is_not_taken_for_a_model(server, exported):
     server.add(NAME, exported, revision="v1")
-    server.refusals["weights.bin"] = (503, {})
+    server.refusals["vision.onnx.data"] = (503, {})
     for _ in range(2):  # a commit is found in the cache without a branch that names it
         with pytest.raises(ModelNotFound, match="503"):
             find_model(NAME, COMMIT)
     server.refusals.clear()
-    assert "weights.bin" in names(find_model(NAME, COMMIT))
+    assert "vision.onnx.data" in names(find_model(NAME, COMMIT))
 
 
 # ---- how it is fetched --------------------------------------------------------------------------------------
@@ -217,6 +218,25 @@ def test_progress_ends_with_all_bytes(server, laion):
     assert {each for _, each in steps} == {total}
     assert steps == sorted(steps)
     assert steps[-1][0] == total
+
+
+def test_a_program_may_show_every_download(server, laion, monkeypatch):
+    monkeypatch.setattr(hub, "_progress", [])
+    steps = []
+
+    @contextmanager
+    def show():
+        yield lambda done, total: steps.append(done)
+        steps.append("end")
+
+    hub.show_downloads(show)
+    server.add(NAME, laion)
+    open_backbone(NAME)
+    assert steps[-1] == "end"
+    assert len(steps) > 2
+    shown = len(steps)
+    open_backbone(NAME)  # nothing is fetched
+    assert len(steps) == shown
 
 
 @pytest.mark.parametrize("how", ["cuts", "stalls"])

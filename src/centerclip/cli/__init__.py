@@ -11,7 +11,7 @@ import typer
 from .. import __version__
 from ..errors import CenterClipError, Interrupted, extras_named
 from . import bench, data, demo, doctor, evaluate, features, index, report, search, serve, show, train
-from .common import printable
+from .common import printable, show_downloads
 
 app = typer.Typer(
     name="centerclip",
@@ -60,6 +60,7 @@ def root(
     ),
 ) -> None:
     """Find videos, and the moment inside them, with words."""
+    show_downloads()
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from ..model import CenterCLIP
+    from ..model.hub import OnBytes
     from ..search import Progress as IndexingProgress
 
 
@@ -61,6 +62,10 @@ AllowMissing = Annotated[bool, typer.Option("--allow-missing", help="Leave out v
 AllowUnreadable = Annotated[bool, typer.Option("--allow-unreadable", help="Leave out videos that cannot be decoded.")]
 
 
+FETCHING = "fetching the model"
+_open_bars: "list[ProgressBar]" = []  # a terminal shows one group of bars well, not two
+
+
 class ProgressBar:
     """Bars on stderr, one for each kind of work: finished of total, a note or the rate, and the time left, about."""
 
@@ -83,16 +88,29 @@ class ProgressBar:
         done = f"{at.finished:,} of {count(at.total, 'video')}"
         self._move(self._title, at.share, 1.0, done, " ", at.seconds_left)
 
+    def download(self, done: int, total: int) -> None:
+        """Move a bar of its own with the bytes of a model that have arrived; it is gone when all have."""
+        self._move(FETCHING, done, total, f"{size(done)} of {size(total)}", in_bytes=True)
+        if done >= total:
+            self._bars.remove_task(self._tasks.pop(FETCHING))
+
     def _add(self, title: str) -> None:
         self._tasks[title] = self._bars.add_task(title, total=None, count="", note="", left="")
 
     def _move(
-        self, title: str, done: float, total: float, count: str, note: str, seconds_left: float | None = None
+        self,
+        title: str,
+        done: float,
+        total: float,
+        count: str,
+        note: str = "",
+        seconds_left: float | None = None,
+        in_bytes: bool = False,
     ) -> None:
         if title not in self._tasks:
             self._add(title)
         task = next(each for each in self._bars.tasks if each.id == self._tasks[title])
-        self._bars.update(task.id, completed=done, total=total, count=count, note=note or _rate(task.speed))
+        self._bars.update(task.id, completed=done, total=total, count=count, note=note or _rate(task.speed, in_bytes))
         left = task.time_remaining if seconds_left is None else seconds_left
         self._bars.update(task.id, left="" if left is None or done >= total else f"about {length(left)} left")
 
@@ -117,12 +135,31 @@ def progress(title: str = "", *, quiet: bool = False) -> Iterator[ProgressBar]:
         TextColumn("{task.fields[left]}"),
     )
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bars:
-        yield ProgressBar(bars, title)
+        _open_bars.append(ProgressBar(bars, title))
+        try:
+            yield _open_bars[-1]
+        finally:
+            _open_bars.pop()
 
 
-def _rate(speed: float | None) -> str:
+@contextmanager
+def _download_bar() -> "Iterator[OnBytes]":
+    with nullcontext(_open_bars[-1]) if _open_bars else progress() as bar:
+        yield bar.download
+
+
+def show_downloads() -> None:
+    """Show a bar while a model is fetched from the hub, whichever command needs it."""
+    from ..model import hub
+
+    hub.show_downloads(_download_bar)
+
+
+def _rate(speed: float | None, in_bytes: bool = False) -> str:
     if not speed:
         return ""
+    if in_bytes:
+        return f"{size(int(speed))} a second"
     return f"{speed:.1f} a second" if speed >= 1 else f"{60 * speed:.1f} a minute"
 
 

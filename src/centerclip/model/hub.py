@@ -13,7 +13,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ SMALL_FILES = (  # what is fetched beside the weights, as far as it is there
     "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
 )  # fmt: skip
 SAFE_WEIGHTS, PICKLED_WEIGHTS = "model.safetensors", "pytorch_model.bin"
-EXPORTED_SUFFIXES = (".onnx", ".onnx.data")  # what `centerclip export` writes; with a SETTINGS_FILE beside it
+EXPORTED = (".onnx", ".onnx.data")  # so end the files that `centerclip export` writes, with SETTINGS_FILE beside them
 
 HUB_SECONDS = 15.0  # how long the hub may be silent
 RETRIES = 3  # in a row, without a byte in between
@@ -56,6 +56,12 @@ OFFLINE_HINT = (
 )
 
 OnBytes = Callable[[int, int], object]  # (bytes that are here, bytes in all)
+_progress: list[Callable[[], AbstractContextManager[OnBytes]]] = []  # see show_downloads
+
+
+def show_downloads(progress: Callable[[], AbstractContextManager[OnBytes]]) -> None:
+    """For a program with a screen: ``with progress() as on_progress`` is around every download from now on."""
+    _progress[:] = [progress]
 
 
 def find_model(
@@ -67,7 +73,8 @@ def find_model(
         name: a folder, ``"demo"``, or a hub name as ``"owner/name"`` or ``"owner/name@revision"``.
         revision: a branch, tag or commit of the model on the hub; its main branch by default.
         exported: take what ``centerclip export`` wrote, where the hub has it, in place of the weights.
-        on_progress: called with the bytes that have arrived and all bytes, while something is fetched.
+        on_progress: called with the bytes that have arrived and all bytes, while something is fetched; by default
+            what :func:`show_downloads` was given, if anything.
     """
     name, revision = split_revision(name, revision)
     path = Path(resolve_model(name)).expanduser()
@@ -81,7 +88,7 @@ def find_model(
         return path
     if not is_hub_name(name):
         raise ModelNotFound(f"there is no file or folder {path}; a model on the Hugging Face hub is called owner/name")
-    return _from_hub(str(name), revision, exported, on_progress or (lambda done, total: None))
+    return _from_hub(str(name), revision, exported, on_progress)
 
 
 def is_hub_name(name: str | Path) -> bool:
@@ -130,7 +137,7 @@ def read_json(path: Path) -> dict[str, Any]:
 # ---- the cache ----------------------------------------------------------------------------------------------
 
 
-def _from_hub(name: str, revision: str | None, exported: bool, on_progress: OnBytes) -> Path:
+def _from_hub(name: str, revision: str | None, exported: bool, on_progress: OnBytes | None) -> Path:
     """The folder of a hub model: from the cache if it is there whole, else what is missing is fetched."""
     from huggingface_hub import constants  # alone it imports no network: a search needs no more
 
@@ -139,8 +146,13 @@ def _from_hub(name: str, revision: str | None, exported: bool, on_progress: OnBy
     missing = _missing_files(snapshot, exported) if snapshot else []
     if snapshot and not missing:
         return snapshot
-    with _explained(name, revision, store, missing), _quiet():
-        return _fetch(name, revision, store, exported, on_progress)
+    progress = _progress[0] if _progress and not on_progress else lambda: nullcontext(on_progress or _no_progress)
+    with _explained(name, revision, store, missing), _quiet(), progress() as report:
+        return _fetch(name, revision, store, exported, report)
+
+
+def _no_progress(done: int, total: int) -> None:
+    """For those who did not ask."""
 
 
 def _cached_snapshot(store: Path, revision: str | None) -> Path | None:
@@ -180,7 +192,7 @@ def _exported_files(names: Iterable[str]) -> list[str]:
     names = set(names)
     if SETTINGS_FILE not in names or not any(name.endswith(".onnx") for name in names):
         return []
-    return sorted(name for name in names if name.endswith(EXPORTED_SUFFIXES) or name == "weights.bin")
+    return sorted(name for name in names if name.endswith(EXPORTED))
 
 
 def _weights(names: Iterable[str]) -> str | None:
@@ -256,7 +268,7 @@ def _weight_files(name: str, names: set[str], snapshot: Path) -> list[str]:
     return _shards(snapshot / f"{kind}.index.json")
 
 
-def _fetch_files(name: str, names: list[str], snapshot: Path, on_progress: OnBytes = lambda done, total: None) -> None:
+def _fetch_files(name: str, names: list[str], snapshot: Path, on_progress: OnBytes = _no_progress) -> None:
     """Fetch files of one commit into the cache, those that are not there yet."""
     blobs = snapshot.parent.parent / "blobs"
     blobs.mkdir(exist_ok=True)
