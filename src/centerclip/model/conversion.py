@@ -1,0 +1,438 @@
+"""Models in the form that ONNX Runtime takes, converted once and kept.
+
+A form is a folder with ``vision.onnx`` and ``text.onnx`` (in 8 bits ``vision-int8.onnx`` and ``text-int8.onnx``), the
+weights of each beside it in ``*.onnx.data``, and ``centerclip.json``, whose key ``onnx`` says which of them are whole.
+It is written last: what a killed process left is not used. The folder is in the user's cache, one for each model, or it
+is a model's own, as ``centerclip export`` writes it.
+
+The vision tower is kept whole, with a name for what each block gives, and cut where a clustering setting asks for it:
+another setting needs no other copy of the weights.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ModelError, first_line
+from ..files import PARTIAL, lock_file, write_atomic
+from .backbone import load_preprocess
+from .hub import CONFIG_FILE, PREPROCESSOR_FILES, SETTINGS_FILE, SMALL_FILES, TEMPORAL_FILE, read_json
+from .vectors import fingerprint_of
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+FORMAT = 1  # of the graphs; another one is converted again
+TOWERS = ("vision", "text")
+PRECISIONS = ("float32", "int8")
+PATIENCE_SECONDS = 2.0  # what takes longer is said to take a moment
+LINE = "onnx"  # the key of centerclip.json
+BIAS = "bias"
+PROJECTIONS = ("text_projection.weight", "text_model.head.weight")  # its rows are the values of a vector
+
+
+@dataclass(frozen=True)
+class Form:
+    """A converted model."""
+
+    folder: Path
+    fingerprint: str  # of the weights and the preprocessing, as CenterCLIP.fingerprint
+    patches: int  # of a frame
+    prefix: int  # tokens in front of them
+    blocks: int  # of the vision tower
+    width: int  # of the vectors
+    files: dict[str, dict[str, int]]  # precision -> name and size of its files
+    report: dict[str, Any]  # what was measured of the precisions where it was exported
+
+    def graph(self, tower: str, precision: str) -> Path:
+        """The file of a graph."""
+        return self.folder / graph_name(tower, precision)
+
+    def has(self, precision: str) -> bool:
+        """Whether the files of a precision are all there, and whole."""
+        files = self.files.get(precision, {})
+        sizes = {name: _size(self.folder / name) for name in files}
+        return bool(files) and sizes == files
+
+
+def graph_name(tower: str, precision: str) -> str:
+    """``vision.onnx``, ``text-int8.onnx``."""
+    return f"{tower}.onnx" if precision == "float32" else f"{tower}-{precision}.onnx"
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept: ``$CENTERCLIP_CACHE``, else the user's cache."""
+    from platformdirs import user_cache_path
+
+    named = os.environ.get("CENTERCLIP_CACHE")
+    return (Path(named).expanduser() if named else user_cache_path("centerclip", appauthor=False)) / "onnx"
+
+
+def find_form(folder: Path) -> Form | None:
+    """The converted form of a model's folder: inside it, or in the cache; None where there is none that is whole."""
+    return read_form(folder) or read_form(_cached(folder))
+
+
+def read_form(folder: Path) -> Form | None:
+    """The form in a folder, with at least one precision whole."""
+    try:
+        line = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))[LINE]
+        numbers = {name: line[name] for name in ("patches", "prefix", "blocks", "width")}
+        files = {
+            precision: {str(name): int(size) for name, size in line["files"].get(precision, {}).items()}
+            for precision in PRECISIONS
+        }
+        if line["format"] != FORMAT or not all(type(number) is int and number >= 0 for number in numbers.values()):
+            return None
+        if not all(Path(name).name == name for each in files.values() for name in each):
+            return None
+        form = Form(folder, str(line["fingerprint"]), **numbers, files=files, report=dict(line.get("report") or {}))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no such file, or another program's
+        return None
+    return form if any(form.has(precision) for precision in PRECISIONS) else None
+
+
+def convert(folder: Path) -> Form:
+    """The form of a model's folder; converted into the cache where there is none yet.
+
+    Raises:
+        ModelError: the weights or the configuration cannot be converted.
+    """
+    form = find_form(folder)
+    if form is not None:
+        return form
+    target = _cached(folder)
+    with _one_at_a_time(target.parent), said(f"Converting {folder.name} for ONNX Runtime; this is done once"):
+        _remove_stale(target.parent)
+        form = read_form(target)  # another process may have been quicker
+        if form is None:
+            source = {"source": str(folder), "stamps": _stamps(folder)}
+            form = _write(target, lambda scratch: _write_float32(folder, scratch), source)
+    return form
+
+
+def add_int8(form: Form) -> Form:
+    """The same form with 8-bit weights beside those in float32."""
+    if form.has("int8"):
+        return form
+    with _one_at_a_time(form.folder.parent), said("Making 8-bit weights; this is done once"):
+        return _write(form.folder, lambda scratch: _write_int8(form, scratch), {})
+
+
+def load_report(form: Form) -> dict[str, Any]:
+    """What was measured of a form's precisions: on this machine, else where it was exported."""
+    try:
+        report = json.loads(_report_file(form).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        report = {}
+    return {**form.report, **report} if isinstance(report, dict) else form.report
+
+
+def keep_report(form: Form, precision: str, line: dict[str, Any]) -> dict[str, Any]:
+    """Write down what was measured of a precision; returns the whole report."""
+    report = {**load_report(form), precision: line}
+    path = _report_file(form)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(report, indent=2) + "\n")
+    return report
+
+
+def _report_file(form: Form) -> Path:
+    """Beside a form in the cache; for one elsewhere in the cache too, since it may not be ours to change."""
+    name = "precision.json"
+    return form.folder / name if form.folder.parent == cache_folder() else cache_folder() / form.fingerprint / name
+
+
+def export_form(form: Form, folder: Path, target: Path, precisions: Sequence[str]) -> list[str]:
+    """Write a model in a form for others: graphs, weights, configuration, tokenizer and preprocessing.
+
+    Args:
+        form: of the model.
+        folder: of the model, with its configuration.
+        target: a new or empty folder, or one that this function wrote, which is replaced.
+        precisions: which of the form's to write.
+
+    Returns:
+        the names of what was written.
+
+    Raises:
+        ModelError: the target is something else.
+    """
+    if target.exists() and (not target.is_dir() or (any(target.iterdir()) and read_form(target) is None)):
+        raise ModelError(f"{target} is there and was not written by `centerclip export`; name a new folder with -o")
+    if target.resolve() == form.folder.resolve():
+        raise ModelError(f"{target} is the model itself; name a new folder with -o")
+    settings = read_json(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
+    line = read_json(form.folder / SETTINGS_FILE)[LINE]
+    line = {name: value for name, value in line.items() if name not in ("source", "stamps")}
+    line["files"] = {precision: form.files[precision] for precision in precisions}
+    line["report"] = load_report(form)
+    small = [name for name in SMALL_FILES if (folder / name).is_file() and name not in (SETTINGS_FILE, TEMPORAL_FILE)]
+    large = [name for precision in precisions for name in form.files[precision]]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _scratch(target.parent) as scratch:
+        for name in small:
+            shutil.copyfile(folder / name, scratch / name)
+        for name in large:
+            shutil.copyfile(form.folder / name, scratch / name)
+        _move_in(scratch, target, {**settings, LINE: line})
+    for path in target.glob("*.onnx*"):
+        if path.name not in large:  # of an earlier export
+            path.unlink()
+    return [*small, *large, SETTINGS_FILE]
+
+
+@contextmanager
+def said(line: str) -> Iterator[None]:
+    """Say on a terminal what is going on, once it takes longer than a moment."""
+    timer = threading.Timer(PATIENCE_SECONDS, lambda: print(f"{line} ...", file=sys.stderr, flush=True))
+    if sys.stderr is not None and sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+# ---- cutting ------------------------------------------------------------------------------------------------
+
+
+def vision_parts(form: Form, precision: str, cuts: Sequence[int], *, biased: bool) -> list[tuple[bytes, Path]]:
+    """The graphs of the vision tower, cut after some blocks.
+
+    Args:
+        form: of the model.
+        precision: of the weights.
+        cuts: blocks, from 1 on, ascending.
+        biased: give the parts after the first one an input ``bias [M, L]``, added to the attention scores of keys.
+
+    Returns:
+        Each graph as ONNX Runtime takes it, with the folder of its weights: first ``rgb`` uint8 ``[N, size, size, 3]``
+        -> ``hidden_6 [N, L, W]`` after a cut at 6, which the next one takes; the last gives ``vectors [M, D]``.
+    """
+    import onnx
+
+    whole = onnx.load(str(form.graph("vision", precision)), load_external_data=False)
+    weights = Path(f"{form.graph('vision', precision)}.data").resolve()  # where a hub's cache keeps it
+    for tensor in whole.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = weights.name
+    ends = [0, *cuts, form.blocks]
+    parts = []
+    for first, last in pairwise(ends):
+        part = _part(whole, first, last, form.blocks, bias=biased and first > 0)
+        parts.append((part.SerializeToString(), weights.parent))
+    return parts
+
+
+def _part(whole: "ModelProto", first: int, last: int, blocks: int, *, bias: bool) -> "ModelProto":
+    """The blocks after ``first`` up to ``last``: what the result depends on, back to the input."""
+    from onnx import TensorProto, helper
+
+    source, result = (f"hidden_{first}" if first else "rgb"), (f"hidden_{last}" if last < blocks else "vectors")
+    graph = whole.graph
+    nodes = list(graph.node) if bias else _without_bias(graph)
+    makers = {name: place for place, node in enumerate(nodes) for name in node.output}
+    needed, open_names = set(), [result]
+    while open_names:
+        name = open_names.pop()
+        if name != source and name in makers and makers[name] not in needed:
+            needed.add(makers[name])
+            open_names += nodes[makers[name]].input
+    kept = [nodes[place] for place in sorted(needed)]
+    names = {name for node in kept for name in node.input}
+    inputs = [each for each in graph.input if each.name in names]
+    if first:
+        inputs.append(helper.make_tensor_value_info(source, TensorProto.FLOAT, ["M", "L", None]))
+    output = helper.make_tensor_value_info(result, TensorProto.FLOAT, None)
+    weights = [tensor for tensor in graph.initializer if tensor.name in names]
+    part = helper.make_graph(kept, "vision", inputs, [output], weights)
+    return helper.make_model(part, opset_imports=whole.opset_import, ir_version=whole.ir_version)
+
+
+def _without_bias(graph: "GraphProto") -> "list[NodeProto]":
+    """The nodes of a graph in which no cluster sizes are added to attention: what only follows from them is gone."""
+    from onnx import NodeProto
+
+    absent, nodes = {BIAS}, []
+    for node in graph.node:
+        if absent.isdisjoint(node.input):
+            nodes.append(node)
+        elif node.op_type != "Attention":
+            absent.update(node.output)
+        else:  # the mask is an input that can be left out
+            plain = NodeProto()
+            plain.CopyFrom(node)
+            plain.input[:] = ["" if name in absent else name for name in node.input]
+            nodes.append(plain)
+    return nodes
+
+
+# ---- writing ------------------------------------------------------------------------------------------------
+
+
+def _write_float32(folder: Path, scratch: Path) -> dict[str, Any]:
+    """Write the graphs of a model's folder; returns what is said about them."""
+    from .graphs import Weights, layout, save, text_graph, vision_graphs
+
+    config = read_json(folder / CONFIG_FILE)
+    sizes, weights = layout(config), Weights(folder)
+    preprocess = load_preprocess(folder, sizes.image_size)
+    whole = _whole(vision_graphs(folder, range(1, sizes.blocks), scale_and_shift=preprocess.scale_and_shift()))
+    for tower, model in (("vision", whole), ("text", text_graph(folder))):
+        path = scratch / graph_name(tower, "float32")
+        save({path: model}, path.with_name(f"{path.name}.data"))
+    projection = next(name for name in PROJECTIONS if name in weights)
+    return {
+        "format": FORMAT,
+        "fingerprint": fingerprint_of(preprocess, (weights[name] for name in weights if not name.endswith("_ids"))),
+        "patches": sizes.patches,
+        "prefix": sizes.prefix,
+        "blocks": sizes.blocks,
+        "width": len(weights[projection]),
+    }
+
+
+def _whole(parts: "list[ModelProto]") -> "ModelProto":
+    """Parts of one block each as one graph, in which ``hidden_1`` and so on is what a block gives.
+
+    The parts are emptied on the way: their weights are large.
+    """
+    from onnx import helper
+
+    blocks, first = len(parts), parts[0]
+    inputs = {each.name: each for part in parts for each in part.graph.input if each.name != "hidden"}
+    output = parts[-1].graph.output[0]
+    nodes, constants = [], []
+    for number in range(1, blocks + 1):
+        graph = parts.pop(0).graph
+        known = {"": "", "hidden": f"hidden_{number - 1}", **{name: name for name in inputs}}
+        known[graph.output[0].name] = f"hidden_{number}" if number < blocks else output.name
+        for node in graph.node:
+            node.name = f"{number}/{node.name}"
+            for names in (node.input, node.output):
+                names[:] = [known.get(name, f"{number}/{name}") for name in names]
+            nodes.append(node)
+        for tensor in graph.initializer:
+            tensor.name = f"{number}/{tensor.name}"
+            constants.append(tensor)
+    whole = helper.make_graph(nodes, "vision", list(inputs.values()), [output], constants)
+    return helper.make_model(
+        whole, opset_imports=first.opset_import, ir_version=first.ir_version, producer_name=first.producer_name
+    )
+
+
+def _write_int8(form: Form, scratch: Path) -> dict[str, Any]:
+    """Write the graphs of a form with 8-bit weights: one scale an output, in a range that no processor overflows."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    # The library advises, on the log, to optimise the graphs first: ours are written as they should be.
+    logging.getLogger().addFilter(_no_advice)
+    try:
+        for tower in TOWERS:
+            quantize_dynamic(
+                form.graph(tower, "float32"),
+                scratch / graph_name(tower, "int8"),
+                op_types_to_quantize=["MatMul"],
+                per_channel=True,
+                reduce_range=True,
+                weight_type=QuantType.QInt8,
+                use_external_data_format=True,
+                extra_options={"MatMulConstBOnly": True},
+            )
+    finally:
+        logging.getLogger().removeFilter(_no_advice)
+    return {}
+
+
+def _no_advice(record: logging.LogRecord) -> bool:
+    return "pre-processing before quantization" not in record.getMessage()
+
+
+def _write(target: Path, write: Callable[[Path], dict[str, Any]], more: dict[str, Any]) -> Form:
+    """Write files of a form, so that they are all there or not at all; returns the form."""
+    target.mkdir(parents=True, exist_ok=True)
+    try:
+        with _scratch(target.parent) as scratch:
+            line = {**more, **write(scratch)}
+            files = {path.name: path.stat().st_size for path in scratch.iterdir()}
+            before = read_json(target / SETTINGS_FILE) if "format" not in line else {LINE: {"files": {}}}
+            precision = "int8" if any("-int8." in name for name in files) else "float32"
+            line = {**before[LINE], **line, "files": {**before[LINE]["files"], precision: files}}
+            _move_in(scratch, target, {**before, LINE: line})
+    except OSError as error:
+        raise ModelError(f"{target} cannot be written: {first_line(error)}. $CENTERCLIP_CACHE names another") from error
+    form = read_form(target)
+    assert form is not None
+    return form
+
+
+def _move_in(scratch: Path, target: Path, settings: dict[str, Any]) -> None:
+    """Move files from beside a folder into it, and write at last which of them there are."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in scratch.iterdir():
+        path.replace(target / path.name)
+    write_atomic(target / SETTINGS_FILE, json.dumps(settings, indent=2) + "\n", durable=True)
+
+
+@contextmanager
+def _scratch(parent: Path) -> Iterator[Path]:
+    """A folder for files that are not whole yet; gone at the end."""
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".", suffix=PARTIAL) as scratch:
+        yield Path(scratch)
+
+
+# ---- the cache ----------------------------------------------------------------------------------------------
+
+
+def _cached(folder: Path) -> Path:
+    """Where the form of a model's folder is kept: it changes with the folder's weights, settings and our format."""
+    key = json.dumps([FORMAT, str(folder.resolve()), _stamps(folder)])
+    return cache_folder() / hashlib.blake2b(key.encode(errors="surrogateescape"), digest_size=12).hexdigest()
+
+
+def _stamps(folder: Path) -> dict[str, list[int]]:
+    """Size and time of the files that a form depends on."""
+    names = [CONFIG_FILE, *PREPROCESSOR_FILES, *sorted(path.name for path in folder.glob("model*.safetensors*"))]
+    stats = {name: (folder / name).stat() for name in names if (folder / name).is_file()}
+    return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+
+
+def _remove_stale(cache: Path) -> None:
+    """Remove the forms of models that are gone or have changed, and what killed processes left."""
+    for entry in cache.iterdir():
+        if entry.name.endswith(PARTIAL):  # nobody else is writing: see _one_at_a_time
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.is_dir():
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                line = json.loads((entry / SETTINGS_FILE).read_text(encoding="utf-8"))[LINE]
+                if _stamps(Path(line["source"])) != line["stamps"]:
+                    shutil.rmtree(entry, ignore_errors=True)
+
+
+@contextmanager
+def _one_at_a_time(cache: Path) -> Iterator[None]:
+    """Wait for another process that converts a model: two would do the same work, in twice the memory."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "convert.lock").open("ab") as file:
+        lock_file(file, wait=True)
+        yield
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1

@@ -1,0 +1,434 @@
+"""Engines: ONNX Runtime, which needs neither torch nor transformers, and torch, which runs every model, on GPUs too.
+
+:func:`open_encoder` opens a model on the engine and in the precision that suit the machine. Between the parts of the
+vision tower, which :mod:`centerclip.model.conversion` cuts, tokens are clustered by :mod:`centerclip.cluster` in NumPy:
+the same functions as in the torch model.
+"""
+
+import copy
+import importlib.util
+import os
+import platform
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ..bundled import resolve_model
+from ..cluster import Setting, Stage
+from ..cluster.setting import MERGING
+from ..errors import MissingExtra, ModelError, SettingError, WrongWeights, first_line
+from ..parallel import usable_cores
+from .backbone import load_preprocess, read_settings
+from .conversion import add_int8, cache_folder, convert, find_form, keep_report, load_report, said, vision_parts
+from .hub import CONFIG_FILE, SETTINGS_FILE, find_model, read_json
+from .pipeline import Bools, Floats, Pixels, VideoEncoder
+from .precision import EXACT, WINDOW_FRAMES, Closeness, choose, compare, read_report
+from .token_ids import SentenceTokenizer
+from .vectors import Protocol, segment_mask
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+Engine = Literal["auto", "onnxruntime", "torch"]
+Precision = Literal["auto", "float32", "int8", "bfloat16"]
+TORCH_LINE = "pip install 'centerclip[torch]'"
+TORCH_METHODS = ("token-shift", "temporal-shift", "attention")  # these reach inside a block
+# In the order in which they are preferred; those of other onnxruntime packages (onnxruntime-gpu, onnxruntime-directml).
+GPU_PROVIDERS = ("CUDAExecutionProvider", "DmlExecutionProvider", "CoreMLExecutionProvider")
+MAX_TOKENS = {"clip_text_model": 77, "siglip_text_model": 64, "bert": 512}  # where the configuration does not say
+SMALL_BYTES = 16 * 2**20  # a smaller vision tower takes no longer than decoding: 8 bits would gain nothing
+BATCH_BYTES = 256 * 2**20  # tokens that wait between two parts of the tower
+MAX_BATCH = 32
+
+
+def open_encoder(
+    name: str | Path,
+    *,
+    revision: str | None = None,
+    clustering: str | Setting | None = None,
+    frames: int | None = None,
+    device: str | None = None,
+    engine: Engine = "auto",
+    precision: Precision = "auto",
+) -> VideoEncoder:
+    """Open a model on the engine that suits this machine. What is not given comes from its folder, else from defaults.
+
+    A CUDA or Apple GPU that torch can use is taken; otherwise ONNX Runtime, where it can run the model and the
+    clustering; otherwise torch. ``engine="onnxruntime"`` never imports torch.
+
+    Args:
+        name: a Hugging Face hub name, a folder, ``"demo"``, or, with torch, a checkpoint file.
+        revision: a branch, tag or commit of a model on the hub.
+        clustering: the paper's notation, ``"none"`` by default.
+        frames: of a window, 12 by default.
+        device: ``"cpu"``, ``"cuda"`` or ``"mps"``; a GPU if there is one.
+        engine: ``"onnxruntime"`` or ``"torch"``; by default the one that suits.
+        precision: ``"float32"``, ``"int8"`` (ONNX Runtime) or ``"bfloat16"`` (torch); by default the fastest that was
+            found to be close to float32 on this machine.
+
+    Raises:
+        ModelError: the model cannot be opened, or neither engine can run it.
+    """
+    has_torch = importlib.util.find_spec("torch") is not None
+    setting = None if clustering is None else Setting.parse(clustering)
+    reason = ""
+    if engine == "auto" and has_torch and (device in ("cuda", "mps") or (device is None and _may_have_gpu())):
+        from .centerclip import find_device
+
+        if find_device(device).type != "cpu":
+            engine = "torch"
+    if precision == "bfloat16":
+        reason = "bfloat16 is a precision of torch"
+    elif Path(resolve_model(name)).expanduser().is_file():
+        reason = f"{name} is a checkpoint file, which torch reads"
+    elif engine != "torch":
+        folder = find_model(name, revision)
+        reason = why_not(folder, setting)
+        if not reason:
+            return OnnxEncoder(folder, clustering=setting, frames=frames, device=device, precision=precision)
+    if engine == "onnxruntime":
+        raise ModelError(f"ONNX Runtime cannot run this: {reason}. With torch it runs: {TORCH_LINE}")
+    if not has_torch:
+        raise MissingExtra(f"{reason or 'the engine'}: torch is needed, which is not installed. Type: {TORCH_LINE}")
+    if precision == "int8":
+        raise ModelError(f"int8 runs on ONNX Runtime alone{', but ' + reason if reason else ''}; choose float32")
+    from .centerclip import CenterCLIP
+
+    return CenterCLIP.from_pretrained(
+        name,
+        revision=revision,
+        clustering=setting,
+        frames=frames,
+        device=device,
+        precision=None if precision == "auto" else precision,
+    )
+
+
+def why_not(folder: Path, clustering: Setting | None = None) -> str:
+    """Why ONNX Runtime cannot run the model of a folder with a clustering (its own by default); empty where it can."""
+    settings = read_settings(folder / SETTINGS_FILE)
+    setting = clustering or Setting.parse(settings.get("clustering", "none"))
+    if settings.get("temporal"):
+        return f"{folder} has a temporal transformer (seqTransf)"
+    if setting.chooser is not None or (clustering is None and settings.get("chooser")):
+        return "a clustering method of your own"
+    if setting.method in TORCH_METHODS:
+        return f"{setting.method} changes the inside of a block"
+    if find_form(folder) is not None:
+        return ""
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", "vocab.txt")):
+        return f"{folder} has no tokenizer that can be read without transformers"
+    if not any(folder.glob("model*.safetensors*")):
+        return f"{folder} has no model.safetensors, and other weights are read by torch"
+    from .graphs import supports
+
+    return (supports(read_json(folder / CONFIG_FILE)) or "").partition(": pip install")[0]
+
+
+def _may_have_gpu() -> bool:
+    """Whether torch may find a GPU, without importing it, which takes seconds."""
+    if sys.platform == "darwin":
+        return platform.machine() == "arm64"
+    if version("torch").endswith("+cpu"):
+        return False
+    drivers = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg", os.path.expandvars(r"%SystemRoot%\System32\nvcuda.dll"))
+    return any(Path(driver).exists() for driver in drivers)
+
+
+class OnnxEncoder:
+    """A model on ONNX Runtime: a :class:`~centerclip.model.pipeline.VideoEncoder` without torch.
+
+    Graphs are loaded when they are needed: for sentences the text tower alone. Safe to use from several threads.
+
+    Args:
+        folder: of the model.
+        clustering: the paper's notation; the folder's by default, else ``"none"``.
+        frames: of a window; the folder's by default, else 12.
+        device: ``"cpu"`` leaves out a GPU that this ``onnxruntime`` package could use.
+        precision: ``"auto"``, ``"float32"`` or ``"int8"``.
+
+    Raises:
+        ModelError: the model or the precision cannot be used.
+    """
+
+    engine = "onnxruntime"
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clustering: str | Setting | None = None,
+        frames: int | None = None,
+        device: str | None = None,
+        precision: str = "auto",
+    ) -> None:
+        self.folder = folder
+        self._config = read_json(folder / CONFIG_FILE)
+        saved = read_settings(folder / SETTINGS_FILE)
+        self._form = convert(folder)
+        self._report = load_report(self._form)
+        self._providers = _providers(device)
+        self._vision_config = self._config.get("vision_config") or {}
+        self.preprocess = load_preprocess(folder, _side(self._vision_config.get("image_size", 224)))
+        self.protocol: Protocol = saved.get("protocol", "clean")
+        self._max_tokens: int | None = saved.get("max_tokens", saved.get("words"))
+        self._lock = threading.Lock()
+        self._tokenizer: SentenceTokenizer | None = None
+        self._text: InferenceSession | None = None
+        self.frames = frames or saved.get("frames", 12)
+        self.precision = self._choose_precision(precision)
+        try:
+            self.set_clustering(clustering if clustering is not None else saved.get("clustering", "none"))
+        except SettingError as error:
+            if clustering is not None or frames is not None:
+                raise
+            raise ModelError(f'{folder / SETTINGS_FILE}: "clustering" does not fit the model: {error}') from error
+
+    # ---- settings -------------------------------------------------------------------------------------------
+
+    @property
+    def clustering(self) -> Setting:
+        """The clustering in use; prints as the paper's notation."""
+        return self._setting
+
+    @property
+    def segments(self) -> int:
+        """Vectors of a window."""
+        return self._setting.segments(self.frames)
+
+    @property
+    def width(self) -> int:
+        """Values of a vector."""
+        return self._form.width
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the vision tower."""
+        return self._form.blocks
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the processor is free while the model works."""
+        return self._providers[0] in GPU_PROVIDERS
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What was measured of the precisions on this machine, for :func:`~centerclip.model.precision.compatible`."""
+        return self._report
+
+    def set_clustering(self, clustering: str | Setting, *, frames: int | None = None) -> None:
+        """Change the clustering, and the frames of a window.
+
+        Raises:
+            SettingError: it does not fit the model; nothing changes.
+        """
+        frames = frames or self.frames
+        setting = Setting.parse(clustering)
+        if setting.method in TORCH_METHODS or setting.chooser is not None:
+            raise SettingError(f'"{setting}" needs torch (engine="torch"): {TORCH_LINE}')
+        self._setting = setting.check(blocks=self._form.blocks, frames=frames, patches=self._form.patches)
+        self.frames = frames
+        self._parts: list[InferenceSession] = []
+
+    def batch_size(self) -> int:
+        """How many windows to encode at a time: their tokens wait together between two parts of the tower."""
+        width = self._vision_config.get("hidden_size", 768)
+        tokens = self.frames * (self._form.prefix + self._form.patches)
+        return int(min(MAX_BATCH, max(1, BATCH_BYTES // (4 * tokens * width))))
+
+    def fingerprint(self) -> str:
+        """A hash of what vectors depend on: weights and preprocessing; the same on every engine."""
+        return self._form.fingerprint
+
+    def describe(self) -> dict[str, Any]:
+        """For ``status`` and ``doctor``: engine, precision, device, and what was measured of the precisions."""
+        return {
+            "engine": self.engine,
+            "precision": self.precision,
+            "device": self._providers[0].removesuffix("ExecutionProvider").lower(),
+            "threads": usable_cores(),
+            "measured": self._report,
+        }
+
+    # ---- encoding -------------------------------------------------------------------------------------------
+
+    def encode_windows(self, rgb: Pixels, mask: Bools, *, half: bool = True) -> tuple[Floats, Bools]:
+        """Squares ``[V, T, size, size, 3]`` and which frames are real, ``[V, T]``, to vectors.
+
+        Args:
+            rgb: uint8, as :meth:`Preprocess.to_square` gives them.
+            mask: False where a frame only fills up a short video.
+            half: is for other engines.
+
+        Returns:
+            segments ``[V, S, D]`` of norm 1, and which of them count, ``[V, S]``.
+        """
+        size = self.preprocess.size
+        if rgb.dtype != np.uint8 or rgb.shape[1:] != (self.frames, size, size, 3):
+            raise ModelError(f"expected uint8 [V, {self.frames}, {size}, {size}, 3], got {rgb.dtype} {list(rgb.shape)}")
+        parts = self._vision()
+        hidden = self._run(parts[0], len(rgb), rgb=rgb.reshape(-1, size, size, 3))
+        sizes = bias = None
+        for number, stage in enumerate(self._setting.stages):
+            hidden, sizes, bias = self._reduce(hidden, number, stage, sizes)
+            inputs = {f"hidden_{stage.block}": hidden, **({} if bias is None else {"bias": bias})}
+            hidden = self._run(parts[number + 1], len(rgb), **inputs)
+        vectors = _normalised(hidden).reshape(len(rgb), -1, self.width)
+        return vectors, segment_mask(mask, vectors.shape[1], self.protocol)
+
+    def encode_sentences(self, texts: Sequence[str]) -> Floats:
+        """Sentences to vectors ``[B, D]`` of norm 1."""
+        if not texts:
+            return np.zeros((0, self.width), dtype=np.float32)
+        with self._lock:
+            if self._text is None or self._tokenizer is None:
+                text = self._config.get("text_config") or {}
+                kind = text.get("model_type") or f"{self._config.get('model_type')}_text_model"
+                context = text.get("max_position_embeddings") or MAX_TOKENS.get(kind, 77)
+                self._tokenizer = SentenceTokenizer(self.folder, self._config, self._max_tokens or context)
+                self._text = self._session(self._form.graph("text", self.precision))
+        # With 8 bits one at a time: all tokens of a batch share a scale, and a sentence must not depend on others.
+        step = 1 if self.precision == "int8" else len(texts)
+        vectors = []
+        for first in range(0, len(texts), step):
+            ids, mask = self._tokenizer(texts[first : first + step])
+            vectors.append(self._text.run(None, {"input_ids": ids, "attention_mask": mask})[0])
+        return _normalised(np.concatenate(vectors))
+
+    def _reduce(self, hidden: Floats, number: int, stage: Stage, sizes: Any) -> tuple[Floats, Any, Floats | None]:
+        """``[V*sequences, prefix + L, W]`` to ``[V*S, prefix + K, W]``, cluster sizes, what they add to scores."""
+        from ..cluster import pooling, size_bias
+        from ..cluster.segments import keep_centers
+
+        setting = self._setting
+        sequences = setting.stages[number - 1].segments if number else self.frames
+        if setting.method == "pooling":
+            return pooling(hidden, frames=sequences, segments=stage.segments), None, None
+        reduced, _, _, sizes = keep_centers(
+            hidden,
+            frames=sequences,
+            segments=stage.segments,
+            k=stage.k,
+            method=setting.method,
+            options=setting.options,
+            merge=setting.method in MERGING,
+            prefix=self._form.prefix,
+            sizes=sizes if setting.proportional else None,
+        )
+        bias = None
+        if setting.proportional and sizes is not None:
+            bias = size_bias(sizes, self.frames / stage.segments, self._form.prefix)
+        return reduced, sizes, bias
+
+    def _run(self, session: "InferenceSession", videos: int, **inputs: Any) -> Any:
+        """Run a part of the tower on whole videos, one after the other: together they would only leave the cache.
+
+        With 8 bits a scale is shared by all tokens of a run, and a video must not depend on others either. A GPU takes
+        them together.
+        """
+        if self.on_gpu or videos == 1:
+            return session.run(None, inputs)[0]
+        step = len(next(iter(inputs.values()))) // videos
+        results = [
+            session.run(None, {name: value[first : first + step] for name, value in inputs.items()})[0]
+            for first in range(0, step * videos, step)
+        ]
+        return np.concatenate(results)
+
+    # ---- inside ---------------------------------------------------------------------------------------------
+
+    def _vision(self) -> "list[InferenceSession]":
+        """The parts of the vision tower, loaded at the first call."""
+        with self._lock:
+            if not self._parts:
+                cuts = [stage.block for stage in self._setting.stages]
+                biased = self._setting.proportional
+                graphs = vision_parts(self._form, self.precision, cuts, biased=biased)
+                self._parts = [self._session(graph, weights) for graph, weights in graphs]
+            return self._parts
+
+    def _session(self, graph: bytes | Path, weights: Path | None = None) -> "InferenceSession":
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = usable_cores()
+        options.log_severity_level = 3  # errors, which are raised as well
+        # Its threads would wait for the next part with the processor running, while others decode or cluster.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+        if weights is not None:
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights))
+        try:
+            return onnxruntime.InferenceSession(
+                graph if isinstance(graph, bytes) else str(graph), options, providers=self._providers
+            )
+        except Exception as error:  # it has a class for each of its error codes
+            raise WrongWeights(
+                f"{self._form.folder} cannot be loaded by ONNX Runtime: {first_line(error)}. Remove the folder: the "
+                "model is converted again then"
+            ) from error
+
+    def _choose_precision(self, wanted: str) -> str:
+        """The precision to run in. 8-bit weights are made, and compared with float32, where they may be used."""
+        if wanted not in ("auto", EXACT, "int8"):
+            raise ModelError(f'ONNX Runtime has no precision "{wanted}": choose auto, {EXACT} or int8')
+        has_exact = self._form.has(EXACT)
+        if wanted == EXACT or (wanted == "auto" and has_exact and (self.on_gpu or self._is_small())):
+            if not has_exact:
+                raise ModelError(f"{self.folder} holds 8-bit weights alone; choose int8, or export it in float32")
+            return EXACT
+        if has_exact and self._form.folder.parent == cache_folder():
+            self._form = add_int8(self._form)
+        if not self._form.has("int8"):
+            if wanted == "int8":
+                raise ModelError(f"{self.folder} holds no 8-bit weights; choose {EXACT}, or export it with int8")
+            return EXACT
+        if not has_exact:  # it was compared where it was exported
+            return "int8"
+        closeness = read_report(self.report, "int8") or self._compare()
+        if wanted == "int8" and closeness.complaint:
+            raise ModelError(f"int8 is not close enough to float32 with {self.folder}: {closeness.complaint}")
+        return choose(self.report, ["int8"]) if wanted == "auto" else "int8"
+
+    def _is_small(self) -> bool:
+        return Path(f"{self._form.graph('vision', EXACT)}.data").stat().st_size < SMALL_BYTES
+
+    def _compare(self) -> Closeness:
+        """Compare int8 with float32, and keep the report."""
+        blocks = self._form.blocks
+        clustering = f"B{max(1, blocks // 2)}-{WINDOW_FRAMES // 2},1/3" if blocks > 1 else "none"
+        encoders = []
+        for precision in (EXACT, "int8"):
+            encoder = copy.copy(self)
+            encoder.precision, encoder._text = precision, None
+            encoders.append(encoder)
+        with said(f"Comparing 8-bit weights of {self.folder.name} with float32 on this machine; this is done once"):
+            closeness = compare(encoders[0], encoders[1], clustering)
+        self._report = keep_report(self._form, closeness.precision, asdict(closeness))
+        return closeness
+
+
+def _providers(device: str | None) -> list[str]:
+    """What ONNX Runtime computes with: a GPU that the installed package can use, and always the processor."""
+    from onnxruntime import get_available_providers
+
+    wanted = {"cpu": (), "cuda": GPU_PROVIDERS[:1], "mps": GPU_PROVIDERS[2:]}.get(device or "", GPU_PROVIDERS)
+    found = [name for name in wanted if name in get_available_providers()][:1]
+    if device in ("cuda", "mps") and not found:
+        raise ModelError(f'this onnxruntime finds no device "{device}": choose cpu, or install torch: {TORCH_LINE}')
+    return [*found, "CPUExecutionProvider"]
+
+
+def _normalised(vectors: Floats) -> Floats:
+    """``[..., D]`` of norm 1."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def _side(value: Any) -> int:
+    """A size of ``config.json``, which may be a pair of equal ones."""
+    return int(value[0] if isinstance(value, list) else value)

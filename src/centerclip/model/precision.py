@@ -1,0 +1,197 @@
+"""Which precision a model runs in on this machine: the fastest that stays close to float32, as measured here.
+
+A lower precision is compared with float32 once, when a model is converted, on the processor that will use it: frames of
+the clips that come with CenterCLIP, drawn frames, and sentences. The report is kept beside the model.
+"""
+
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import bundled
+from ..files import find_videos
+from ..video import VideoError
+from .pipeline import Floats, Pixels, read_squares
+
+if TYPE_CHECKING:
+    from .pipeline import VideoEncoder
+    from .preprocess import Preprocess
+
+EXACT = "float32"
+# Without clustering: the mean cosine of a frame's or a sentence's vector to the one in float32, at least.
+MIN_COSINE = {"bfloat16": 0.999, "int8": 0.99}
+# With clustering, where other centres may be kept: the mean rank correlation, at least, of the order in which other
+# videos resemble one. Copies of a model that differ by rounding have 1.
+MIN_ORDER = 0.95
+MIN_SPEED = 1.1  # times as fast; less is not worth any difference
+WINDOWS, WINDOW_FRAMES, ROUNDS = 24, 4, 3
+SENTENCES = (
+    "a dog",
+    "a child blows out the candles of a birthday cake",
+    "two men play chess in a park",
+    "an aerial view of a city at night",
+    "waves break on a beach while a woman walks along the water with her dog",
+    "someone pours coffee into a white cup, then stirs it with a spoon",
+    "a red car",
+    "people dancing at a wedding",
+    "snow falls on a mountain road between dark trees",
+    "a football player scores a goal and the crowd cheers",
+    "a cat sleeps on a keyboard",
+    "a man talks to the camera about a computer game",
+)
+
+
+@dataclass(frozen=True)
+class Closeness:
+    """What a lower precision keeps of float32, and what it saves."""
+
+    precision: str
+    cosine: float  # mean over frames, without clustering
+    text_cosine: float  # mean over sentences
+    order: float  # with clustering: mean rank correlation of the videos' neighbours
+    speed: float  # frames a second, as a multiple of those in float32
+    processor: str  # that it was measured on
+
+    @property
+    def complaint(self) -> str:
+        """Why it is not close enough to be used; empty where it is."""
+        least = MIN_COSINE[self.precision]
+        if not min(self.cosine, self.text_cosine) >= least:  # also where one is not a number
+            return f"cosine to float32 {min(self.cosine, self.text_cosine):.4f}, less than {least}"
+        if not self.order >= MIN_ORDER:
+            return f"the order of similar videos correlates {self.order:.3f} with float32, less than {MIN_ORDER}"
+        return ""
+
+
+def read_report(report: Mapping[str, Any], precision: str) -> Closeness | None:
+    """What a report says of a precision on this processor; None where it says nothing that can be used."""
+    line = report.get(precision)
+    names = {field.name for field in fields(Closeness)}
+    if not isinstance(line, dict) or set(line) != names or line["processor"] != processor():
+        return None
+    numbers = (line[name] for name in ("cosine", "text_cosine", "order", "speed"))
+    return Closeness(**line) if all(isinstance(number, float) for number in numbers) else None
+
+
+def choose(report: Mapping[str, Any], precisions: Sequence[str]) -> str:
+    """The fastest of the precisions that a report finds close enough to float32 on this processor."""
+    best, speed = EXACT, MIN_SPEED
+    for precision in precisions:
+        closeness = read_report(report, precision)
+        if closeness is not None and not closeness.complaint and closeness.speed >= speed:
+            best, speed = precision, closeness.speed
+    return best
+
+
+def compatible(first: str, second: str, report: Mapping[str, Any]) -> bool:
+    """Whether vectors of two precisions may be compared with each other: each is close enough to float32.
+
+    Args:
+        first: a precision, as an index remembers it.
+        second: another.
+        report: of the model, ``OnnxEncoder.report``.
+    """
+
+    def is_close(precision: str) -> bool:
+        closeness = read_report(report, precision)
+        return precision in (EXACT, "bfloat16", "float16") or (closeness is not None and not closeness.complaint)
+
+    return first == second or (is_close(first) and is_close(second))
+
+
+def compare(exact: "VideoEncoder", lower: "VideoEncoder", clustering: str) -> Closeness:
+    """How close a lower precision is to float32: both encode the same frames and sentences.
+
+    Args:
+        exact: the model in float32.
+        lower: the same in another precision.
+        clustering: that both can run, for windows of ``WINDOW_FRAMES`` frames.
+    """
+    windows = sample_windows(exact.preprocess)
+    mask = np.ones(windows.shape[:2], dtype=bool)
+
+    def encode(setting: str) -> list[Floats]:
+        for encoder in (exact, lower):
+            encoder.set_clustering(setting, frames=WINDOW_FRAMES)
+        return [encoder.encode_windows(windows, mask)[0] for encoder in (exact, lower)]
+
+    with_clusters = [segments.mean(axis=1) for segments in encode(clustering)]
+    return Closeness(
+        precision=lower.precision,
+        cosine=_cosine(*encode("none")),
+        text_cosine=_cosine(*(encoder.encode_sentences(SENTENCES) for encoder in (exact, lower))),
+        order=_order(*with_clusters),
+        speed=_speed(exact, lower, windows[:1], mask[:1]),
+        processor=processor(),
+    )
+
+
+def sample_windows(preprocess: "Preprocess") -> Pixels:
+    """Frames to compare on, ``[WINDOWS, WINDOW_FRAMES, size, size, 3]``: of bundled clips, then drawn ones."""
+    clips = list(find_videos(Path(bundled.__file__).parent))
+    clips = clips[:: max(1, 2 * len(clips) // WINDOWS)][: WINDOWS // 2]
+    windows = []
+    for clip in clips:
+        try:
+            windows.append(read_squares(preprocess, clip, WINDOW_FRAMES).rgb)
+        except (VideoError, OSError):
+            continue
+    windows += [_drawn(preprocess.size, seed) for seed in range(WINDOWS - len(windows))]
+    return np.stack(windows)
+
+
+def _drawn(size: int, seed: int) -> Pixels:
+    """A few frames of soft patches of colour that drift, with noise: the spectrum of photographs, roughly."""
+    random = np.random.default_rng(seed)
+    scene = np.zeros((size + 16, size + 16, 3))
+    for cells in (4, 16, 64):  # large shapes are strong, small ones weak
+        side = -(-len(scene) // cells)
+        noise = random.standard_normal((cells, cells, 3)).repeat(side, 0).repeat(side, 1)
+        scene += noise[: len(scene), : len(scene)] * 200 / cells**0.5
+    frames = [scene[4 * step : 4 * step + size, 3 * step : 3 * step + size] for step in range(WINDOW_FRAMES)]
+    noisy = np.stack(frames) + 128 + 4 * random.standard_normal((WINDOW_FRAMES, size, size, 3))
+    return noisy.clip(0, 255).astype(np.uint8)
+
+
+def _cosine(first: Floats, second: Floats) -> float:
+    """The mean cosine of vectors ``[..., D]`` of norm 1."""
+    return float((first * second).sum(axis=-1).mean())
+
+
+def _order(first: Floats, second: Floats) -> float:
+    """The mean rank correlation of each video's similarities to the others, ``[V, D]`` each."""
+    others = ~np.eye(len(first), dtype=bool)
+    ranks = []
+    for vectors in (first, second):
+        similarity = (vectors @ vectors.T)[others].reshape(len(vectors), -1)
+        rank = similarity.argsort(axis=1).argsort(axis=1).astype(np.float64)
+        rank -= rank.mean(axis=1, keepdims=True)
+        ranks.append(rank / np.linalg.norm(rank, axis=1, keepdims=True))
+    return float((ranks[0] * ranks[1]).sum(axis=1).mean())
+
+
+def _speed(exact: "VideoEncoder", lower: "VideoEncoder", windows: Pixels, mask: np.ndarray) -> float:
+    """How many times as fast the lower precision is: the quickest of a few rounds, in which they take turns."""
+    seconds: dict[str, list[float]] = {}
+    for _ in range(ROUNDS):
+        for encoder in (exact, lower):
+            start = time.perf_counter()
+            encoder.encode_windows(windows, mask)
+            seconds.setdefault(encoder.precision, []).append(time.perf_counter() - start)
+    return min(seconds[exact.precision]) / min(seconds[lower.precision])
+
+
+@lru_cache(maxsize=1)
+def processor() -> str:
+    """The name of this machine's processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
