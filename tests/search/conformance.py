@@ -1,11 +1,12 @@
 """What every store must do. Subclass ``StoreConformance`` and say how to make one."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from centerclip.search.store import File, Floats, Segments, Store, Video
+from centerclip.search.store import AddedVideo, File, Floats, Line, Segments, Store, Video
 
 WIDTH = 16
 
@@ -17,10 +18,13 @@ def unit(rows: int, seed: int) -> Floats:
     return vectors.astype(np.float16).astype(np.float32)
 
 
-def video(number: int, segments: int = 5) -> tuple[Video, Segments]:
-    starts = np.arange(segments, dtype=np.float32)
-    known = Video(f"{number:032x}", float(segments), 64, 48, 1000.0 + number, "a note" if number == 1 else "")
-    return known, Segments(starts, starts + 1, unit(segments, number))
+def video(number: int, segments: int = 5, lines: tuple[Line, ...] = ()) -> AddedVideo:
+    starts = np.arange(segments, dtype=np.float32) ** 1.5  # at uneven distances
+    known = Video(f"{number:032x}", float(segments), 64, 48, 1000.0 + number)
+    if number == 1:
+        facts = {"note": "a note", "detail": "fine", "recorded": 1.5e9, "camera": "Maker Model"}
+        known = replace(known, **facts, latitude=-33.9, longitude=18.4)  # type: ignore[arg-type]
+    return known, Segments(starts, starts + 1, unit(segments, number)), lines
 
 
 def file(path: str, number: int | None, failure: str = "") -> File:
@@ -52,7 +56,8 @@ class StoreConformance:
         assert dict(view.videos) == {video(n)[0].id: video(n)[0] for n in range(8)}
         assert dict(view.files) == {f"/v/{n}.mp4": file(f"/v/{n}.mp4", n) for n in range(8)}
         assert view.count() == 40
-        known, segments = video(3)
+        assert view.size(video(2)[0].id) == 5
+        known, segments, _ = video(3)
         back = view.segments(known.id)
         np.testing.assert_array_equal(back.vectors, segments.vectors)
         np.testing.assert_array_equal(back.starts, segments.starts)
@@ -61,6 +66,11 @@ class StoreConformance:
     def test_an_unknown_video_is_a_key_error(self, store: Store) -> None:
         with pytest.raises(KeyError):
             store.view().segments("f" * 32)
+        with pytest.raises(KeyError):
+            store.view().size("f" * 32)
+        with pytest.raises(KeyError):
+            store.add([], [file("/v/of no video.mp4", 99)])
+        assert "/v/of no video.mp4" not in store.view().files
 
     @pytest.mark.parametrize("top", [1, 7, 40, 100])
     def test_search_finds_the_largest_products_in_order(self, store: Store, top: int) -> None:
@@ -81,6 +91,9 @@ class StoreConformance:
     def test_a_video_is_added_once(self, store: Store) -> None:
         store.add([video(3), video(9), video(9)], [])
         assert store.view().count() == 45
+        store.add([video(3, segments=2)], [file("/v/copy.mp4", 3)])  # nothing new about it
+        assert store.view().count() == 45
+        assert store.view().size(video(3)[0].id) == 5
 
     def test_files_are_replaced_by_path(self, store: Store) -> None:
         store.add([], [file("/v/3.mp4", None, "unreadable: why"), file("/v/it's new.mp4", 3)])
@@ -95,6 +108,7 @@ class StoreConformance:
         view = store.view()
         assert gone not in view.videos
         assert "/v/4.mp4" not in view.files
+        assert view.search_names('"4"', 9) == []
         assert view.count() == 35
         assert gone not in view.search(video(4)[1].vectors[0], 100).videos
         assert len(view.search(unit(1, 5)[0], 100).videos) == 35
@@ -102,11 +116,11 @@ class StoreConformance:
             view.segments(gone)
 
     def test_a_video_that_comes_back_is_there_once_with_its_new_segments(self, store: Store) -> None:
-        known, _ = video(4)
+        known, _, _ = video(4)
         store.view()
         store.remove([known.id], [])
         store.view()
-        store.add([(known, video(50, segments=3)[1])], [])
+        store.add([(known, video(50, segments=3)[1], ())], [])
         view = store.view()
         assert view.count() == 38
         np.testing.assert_array_equal(view.segments(known.id).vectors, unit(3, 50))
@@ -140,3 +154,88 @@ class StoreConformance:
         assert odd in store.view().files
         store.remove([], [odd])
         assert odd not in store.view().files
+
+    def test_a_video_goes_with_its_files(self, store: Store) -> None:
+        store.add([], [file("/v/copy.mp4", 4)])
+        store.remove([video(4)[0].id], [])
+        assert not {"/v/4.mp4", "/v/copy.mp4"} & store.view().files.keys()
+
+    def test_lines_come_back_and_go_with_their_video(self, store: Store) -> None:
+        assert not store.view().has_lines
+        said = (Line(3.5, 4.0, "Over the BRIDGE,\nnow", "subtitle"), Line(1.0, 2.5, "Crossing a bridge", "chapter"))
+        store.add([video(20, lines=said)], [])
+        view, id = store.view(), video(20)[0].id
+        assert view.has_lines
+        assert view.lines(id) == [said[1], said[0]]
+        assert view.lines(video(0)[0].id) == view.lines("not there") == []
+        assert store.view() is view
+        store.remove([id], [])
+        assert not store.view().has_lines
+        assert store.view().search_lines('"bridge"', 9) == []
+
+    def test_lines_are_found_by_their_words_in_the_videos_that_are_asked_for(self, store: Store) -> None:
+        for number, text in enumerate(
+            ["bridge bridge", "a long way over the old stone bridge", "a river", "été 東京塔"]
+        ):
+            store.add([video(20 + number, lines=(Line(number, number + 1, text, "subtitle"),))], [])
+        view, ids = store.view(), [video(20 + number)[0].id for number in range(4)]
+        hits = view.search_lines('"bridge"', 9)
+        assert [(hit.video, hit.start, hit.end, hit.text, hit.source) for hit in hits] == [
+            (ids[0], 0, 1, "bridge bridge", "subtitle"),
+            (ids[1], 1, 2, "a long way over the old stone bridge", "subtitle"),
+        ]
+        assert hits[0].rank < hits[1].rank < 0
+        assert [hit.video for hit in view.search_lines('"bridge"', 1)] == ids[:1]
+        assert [hit.video for hit in view.search_lines('"bridge"', 1, among=ids[1:])] == [ids[1]]
+        assert view.search_lines('"bridge"', 9, among=[]) == []
+        for match in ('"ete"', '"stone" "bridge"', '"ri"*', '"東 京"'):
+            assert len(view.search_lines(match, 9)) == 1, match
+
+    def test_the_lines_of_a_source_are_replaced_and_remembered(self, store: Store) -> None:
+        id, title = video(20)[0].id, Line(0, 5, "A title", "title")
+        store.add([video(20, lines=(title,))], [])
+        assert store.view().read_videos("spoken") == set()
+        store.add_lines(id, [Line(1, 2, "wrong words", "spoken")], "spoken")
+        store.add_lines(id, [Line(1, 2, "right words", "spoken")], "spoken")
+        assert store.view().lines(id) == [title, Line(1, 2, "right words", "spoken")]
+        assert store.view().search_lines('"wrong"', 9) == []
+        store.add_lines(id, [], "spoken")  # there was nothing to hear
+        assert store.view().lines(id) == [title]
+        assert store.view().read_videos("spoken") == {id}
+        with pytest.raises(KeyError):
+            store.add_lines("not there", [], "spoken")
+        store.remove([id], [])
+        assert store.view().read_videos("spoken") == set()
+
+    def test_files_are_found_by_their_names_and_folders(self, store: Store) -> None:
+        paths = ["/v/Zürich 2019/lake.mp4", "/v/other/lake_at-night.mp4", "/v/bad lake.mp4"]
+        store.add([], [file(path, number) for path, number in zip(paths, (1, 2, None), strict=True)])
+        view = store.view()
+        assert {(path, id) for path, id, _ in view.search_names('"lake"', 9)} == {
+            (paths[0], video(1)[0].id), (paths[1], video(2)[0].id),
+        }  # fmt: skip
+        assert [path for path, _, _ in view.search_names('"zurich" "lake"', 9)] == paths[:1]
+        assert [path for path, _, _ in view.search_names('"lake"', 1, among=[video(2)[0].id])] == paths[1:2]
+        store.add([], [file(paths[0], 3)])
+        assert [id for _, id, _ in store.view().search_names('"zurich"', 9)] == [video(3)[0].id]
+
+    def test_files_move_with_their_folder(self, store: Store) -> None:
+        store.add([], [file("/v/deep/a.mp4", 1), file("/v/deeper.mp4", 2)])
+        assert store.move("/v/deep", "/w") == 1
+        assert store.move("/not/there", "/w") == 0
+        files = store.view().files
+        assert files["/w/a.mp4"] == file("/w/a.mp4", 1)
+        assert "/v/deep/a.mp4" not in files
+        assert "/v/deeper.mp4" in files
+        assert len(files) == 10
+        assert store.move("/v/3.mp4", "/v/4.mp4") == 1  # onto one that is there
+        assert store.view().files["/v/4.mp4"].video == video(3)[0].id
+        assert len(store.view().files) == 9
+
+    def test_values_are_kept(self, store: Store) -> None:
+        view = store.view()
+        assert store.value("a") is None
+        store.set_value("a", b"1")
+        store.set_value("a", b"\x00\xff")
+        assert store.value("a") == b"\x00\xff"
+        assert store.view() is view

@@ -103,7 +103,7 @@ def serve(
         typer.echo(f"From other machines: {_address(_own_address(), listening.getsockname()[1], token)}")
         typer.echo("The connection is not encrypted: use a network that you trust, or an HTTPS proxy.", err=True)
     index = VideoIndex(folder, device=device)
-    if not (index.folder / "index.json").is_file():
+    if index.model_version() is None:
         typer.echo(f"There is no index in {index.folder} yet. Make one with: {index_command(index.folder)}", err=True)
     if open_page and has_desktop():
         import webbrowser

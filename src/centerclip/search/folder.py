@@ -1,43 +1,41 @@
-"""The folder of an index: its settings, one writer at a time, and what a full disk or a damaged database is called."""
+"""The folder of an index: what its settings are, one writer at a time, and what an error of the database is called."""
 
 import errno
+import hashlib
 import json
 import os
+import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
-from ..errors import DamagedIndex, DiskFull, IndexBusy, IndexNotFound, first_line
-from ..files import lock_file, remove_partial, write_atomic
+from ..errors import DamagedIndex, DiskFull, IndexBusy, SearchError, first_line
+from ..files import lock_file
 from ..model.hub import DEFAULT_MODEL as DEFAULT_MODEL
 
-SETTINGS = "index.json"
-FORMAT = 2  # of the settings; 2: the model's fingerprint no longer depends on names inside transformers
 # A CLIP of the hub never saw clustering: weighing centres by their clusters changes it least (docs/results.md).
 DEFAULT_METHOD, DEFAULT_SHARE = "kmedoids[proportional]", "1/3"
 SEGMENT_FRAMES = 3  # about; the paper's
 DEFAULT_FRAMES = 12
 DEFAULT_EVERY = 1.0  # seconds; a segment of the default model is then three seconds long
 
+LANCE_SETTINGS = "index.json"
 WRITER_LOCK = "writer.lock"  # held by the one writer; only writers take it
 BUSY_LOCK = "busy.lock"  # held beside it, for others to see: a writer waits for those who look, and does not fail
 
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# The database passes on what the system says, as text.
-DISK_FULL_TEXTS = (
-    "no space left",
-    "disk quota exceeded",
-    "file too large",
-    *(f"os error {number}" for number in DISK_FULL_ERRORS),
-)
+# SQLite calls only ENOSPC a full disk; a quota or the largest size of a file shows as a write that failed.
+DISK_FULL_CODES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+BUSY_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+READ_ONLY_CODES = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """The contents of ``index.json``.
+    """What an index was made with, and from.
 
     Attributes:
         model: as it was named.
@@ -47,7 +45,7 @@ class IndexSettings:
         segments: segments of a window.
         every: seconds from frame to frame.
         width: of the vectors.
-        files: size and time of the files that sentences are encoded from without torch; empty where torch is needed.
+        precision: that it was made in; those that are close to it can be mixed.
         roots: folders and files that were indexed.
         ignore: files, folders and patterns below them that are left out.
     """
@@ -59,19 +57,19 @@ class IndexSettings:
     segments: int
     every: float
     width: int
-    files: dict[str, list[int]] = field(default_factory=dict)
+    precision: str = "float32"
     roots: list[str] = field(default_factory=list)
     ignore: list[str] = field(default_factory=list)
-    format: int = FORMAT
 
     def describe(self) -> str:
         """The settings as one line of text."""
         return f"{self.model}, {self.clustering}, {self.frames} frames, one every {self.every:g} s"
 
-    def same_vectors(self, other: "IndexSettings") -> bool:
-        """Whether vectors made with the two can be in one index."""
-        same: dict[str, Any] = {"model": "", "files": {}, "roots": [], "ignore": []}
-        return replace(self, **same) == replace(other, **same)
+    @property
+    def vectors_id(self) -> str:
+        """Names what vectors depend on: those of two settings can be in one index when it is the same."""
+        parts = (self.fingerprint, self.clustering, self.frames, self.segments, self.every, self.width)
+        return hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()
 
 
 def default_clustering(*, blocks: int, frames: int) -> str:
@@ -91,37 +89,28 @@ def default_folder() -> Path:
     return Path(named).expanduser() if named else user_data_path("centerclip", appauthor=False) / "index"
 
 
-def read_settings(folder: Path, *, any_format: bool = False) -> IndexSettings:
-    """Read the settings of an index; with ``any_format`` also those of another version, as far as they are alike."""
-    path = folder / SETTINGS
+def read_lance_settings(folder: Path) -> IndexSettings | None:
+    """The settings of an index as versions before SQLite made it, with LanceDB; None when there is none."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise IndexNotFound(
-            f"there is no index in {folder}. Make one with `centerclip index FOLDER`, or name another with --index"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise DamagedIndex(f"{path} cannot be read: {error}") from error
-    try:
-        if content["format"] != FORMAT and not any_format:
-            raise DamagedIndex(
-                f"the index {folder} was made by another version of centerclip (format {content['format']}, this "
-                f"version reads {FORMAT}); make it again with `centerclip index --reindex`"
-            )
-        return IndexSettings(**content)
-    except (KeyError, TypeError) as error:
-        raise DamagedIndex(f"{path} does not describe an index ({error})") from error
+        content = json.loads((folder / LANCE_SETTINGS).read_text(encoding="utf-8"))
+        return IndexSettings(
+            **{each.name: content[each.name] for each in fields(IndexSettings) if each.name in content}
+        )
+    except (OSError, ValueError, TypeError):
+        return None
 
 
-def write_settings(folder: Path, settings: IndexSettings) -> None:
-    """Replace the settings of an index in one step."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / SETTINGS, json.dumps(asdict(settings), indent=2) + "\n")
+def remove_lance(folder: Path) -> None:
+    """Remove what such a version left in the folder of an index."""
+    for place in (*folder.glob("*.lance"), *folder.glob("snapshot-*"), *folder.glob(".snapshot-*")):
+        shutil.rmtree(place, ignore_errors=True)
+    for name in (LANCE_SETTINGS, "calibration.npz"):
+        (folder / name).unlink(missing_ok=True)
 
 
 @contextmanager
 def writer_lock(folder: Path) -> Iterator[None]:
-    """Hold the index for writing, or raise :class:`IndexBusy`. What a killed writer left half written is removed."""
+    """Hold the index for writing, or raise :class:`IndexBusy`."""
     with (folder / WRITER_LOCK).open("a+", encoding="utf-8") as lock, (folder / BUSY_LOCK).open("ab") as busy:
         if not lock_file(lock):
             lock.seek(0)
@@ -131,7 +120,6 @@ def writer_lock(folder: Path) -> Iterator[None]:
         lock.write(json.dumps({"process": os.getpid(), "since": time.time()}))
         lock.flush()
         lock_file(busy, wait=True)
-        remove_partial(folder)
         yield
 
 
@@ -145,30 +133,41 @@ def is_busy(folder: Path) -> bool:
 
 
 @contextmanager
-def explain_full_disk(folder: Path) -> Iterator[None]:
-    """Raise :class:`DiskFull` when something inside fails because the disk is full."""
+def explain_errors(folder: Path, action: str) -> Iterator[None]:
+    """Name the index when its database or its disk fails; the ``action`` that failed is "read" or "written"."""
     try:
         yield
-    except (OSError, RuntimeError, ValueError) as error:
-        if not _is_disk_full(error):
+    except sqlite3.Error as error:
+        raise _explained(error, folder, action) from error
+    except OSError as error:
+        if error.errno not in DISK_FULL_ERRORS:
             raise
-        raise DiskFull(
-            f"the disk is full: cannot write to the index {folder} ({first_line(error)}). What was indexed so far is "
-            "safe: free some space, then run the same command again"
-        ) from error
+        raise _disk_full(error, folder) from error
 
 
-@contextmanager
-def explain_database_errors(folder: Path, action: str) -> Iterator[None]:
-    """Name the index when its database fails; the ``action`` that failed is "read" or "written"."""
-    try:
-        with explain_full_disk(folder):
-            yield
-    except (OSError, RuntimeError, ValueError) as error:
-        raise DamagedIndex(
-            f"the index {folder} cannot be {action}: {first_line(error)}. If this happens again, make it anew with "
-            "`centerclip index --reindex`"
-        ) from error
+def _explained(error: sqlite3.Error, folder: Path, action: str) -> SearchError:
+    code = getattr(error, "sqlite_errorcode", None) or 0  # an error of the module itself has none
+    kind = code & 0xFF
+    if code in DISK_FULL_CODES or kind in DISK_FULL_CODES:
+        return _disk_full(error, folder)
+    if kind in BUSY_CODES:
+        return IndexBusy(f"another process is using the index {folder}; wait until it is done")
+    if kind in READ_ONLY_CODES:
+        return SearchError(
+            f"the index {folder} cannot be {action} ({first_line(error)}): check that you may write to its folder and "
+            "that the disk is not mounted read-only"
+        )
+    return DamagedIndex(
+        f"the index {folder} cannot be {action}: {first_line(error)}. If this happens again, make it anew with "
+        "`centerclip index --reindex`"
+    )
+
+
+def _disk_full(error: Exception, folder: Path) -> DiskFull:
+    return DiskFull(
+        f"the disk is full: cannot write to the index {folder} ({first_line(error)}). What was indexed so far is "
+        "safe: free some space, then run the same command again"
+    )
 
 
 def _describe_writer(content: str) -> str:
@@ -177,9 +176,3 @@ def _describe_writer(content: str) -> str:
         return f" (PID {writer['process']}, since {time.strftime('%H:%M', time.localtime(writer['since']))})"
     except (ValueError, KeyError, TypeError):
         return ""
-
-
-def _is_disk_full(error: Exception) -> bool:
-    if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
-        return True
-    return any(text in str(error).lower() for text in DISK_FULL_TEXTS)

@@ -2,51 +2,125 @@
 
 import glob
 import os
-import shutil
 import threading
 import time
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import (
-    DamagedIndex,
-    IndexNotFound,
-    ModelError,
-    OtherSettings,
-    SearchError,
-    SettingError,
-    UnknownVideo,
-)
-from ..files import file_stamp, find_videos, is_below
+from ..errors import DamagedIndex, IndexNotFound, ModelError, OtherSettings, SearchError, SettingError
+from ..files import content_id, find_videos, is_below
+from ..video.sampling import Windows
 from .folder import (
     DEFAULT_EVERY,
     DEFAULT_MODEL,
-    SETTINGS,
     IndexSettings,
     default_folder,
-    explain_full_disk,
+    explain_errors,
     is_busy,
-    read_settings,
-    write_settings,
+    read_lance_settings,
+    remove_lance,
     writer_lock,
 )
 from .indexer import Progress, drop, update
-from .lance import FILES, VIDEOS, remove_snapshots
-from .query import Encoder, Query, open_model, settings_of, text_encoder_files
-from .ranking import CALIBRATION, JUDGED_HITS, Ranked, grade, rank
-from .results import Catalogue, Filters, Hit, IndexReport, Results, Status, VideoEntry, When, seconds_of
-from .state import IndexState, check_sentence
-from .store import File, Floats, Segments, View
+from .query import Encoder, Query, open_model, settings_of
+from .ranking import JUDGED_HITS, Calibration, grade, rank, score_deviation
+from .results import (
+    Catalogue,
+    Filters,
+    IndexReport,
+    Near,
+    Results,
+    Status,
+    VideoEntry,
+    When,
+    root_is_offline,
+    seconds_of,
+)
+from .sqlite import Database, SqliteStore
+from .store import File, Floats, Store
 
 if TYPE_CHECKING:
-    from ..model import CenterCLIP
+    from ..model.pipeline import VideoEncoder
     from .query import AnyImage
 
 AnyPath = str | os.PathLike[str]
+
+
+@dataclass
+class IndexState:
+    """The parts of an open index. Another model or setting makes another one of these."""
+
+    folder: Path
+    settings: IndexSettings
+    store: Store
+    encoder: Encoder
+    calibration: Calibration
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _catalogue: Catalogue | None = None
+
+    @classmethod
+    def open(cls, database: Database, settings: IndexSettings, encoder: Encoder | None = None) -> "IndexState":
+        """Open an index."""
+        store = SqliteStore(database, settings.width, settings.vectors_id)
+        return cls(database.folder, settings, store, encoder or Encoder(settings), Calibration(store))
+
+    def refreshed(self, settings: IndexSettings) -> "IndexState":
+        """The same after something has changed, other than what vectors depend on."""
+        return replace(self, settings=settings, calibration=Calibration(self.store), _lock=threading.Lock())
+
+    @property
+    def windows(self) -> Windows:
+        """How videos are cut."""
+        return Windows(self.settings.frames, self.settings.segments, self.settings.every)
+
+    def catalogue(self) -> Catalogue:
+        """The files and videos as they are now, with the view that they belong to."""
+        view = self.store.view()
+        with self._lock:
+            if self._catalogue is None or self._catalogue.view is not view:
+                self._catalogue = Catalogue(view)
+            return self._catalogue
+
+    def encode(self, text: str | None, image: "AnyImage | None", video: Path | None) -> Query:
+        """Encode a query; of several parts each counts the same."""
+        parts: list[Floats] = []
+        if text is not None:
+            check_sentence(text)
+            parts.append(self.encoder.text(text))
+        if image is not None:
+            parts.append(self.encoder.image(image))
+        if video is not None:
+            parts.append(self.encoder.video(video))
+        if not parts:
+            raise SearchError("nothing to search for: give a sentence, an image or a video")
+        if len(parts) == 1:
+            return Query(parts[0], text is not None, self._video_id(video))
+        # Images lie nearer to images than sentences do: divided by the deviation of its scores, each counts alike.
+        view = self.store.view()
+        query = np.sum([part / score_deviation(view, part) for part in parts], axis=0)
+        vector = np.asarray(query / max(float(np.linalg.norm(query)), 1e-12), dtype=np.float32)
+        return Query(vector, text is not None, self._video_id(video))
+
+    def _video_id(self, path: Path | None) -> str:
+        """Which video of the index a clip is; empty when it is none of them."""
+        if path is None:
+            return ""
+        sizes = {file.size for file in self.store.view().files.values() if file.video}
+        return content_id(path) if path.stat().st_size in sizes else ""
+
+
+def check_sentence(text: str) -> None:
+    """Raise :class:`SearchError` for a sentence that cannot be encoded."""
+    if not text.strip():
+        raise SearchError("the sentence is empty; describe what the video shows")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise SearchError(f"the sentence {text!r} is not valid UTF-8; check the terminal's encoding") from error
 
 
 class VideoIndex:
@@ -73,7 +147,7 @@ class VideoIndex:
         self,
         folder: AnyPath | None = None,
         *,
-        model: "str | Path | CenterCLIP | None" = None,
+        model: "str | Path | VideoEncoder | None" = None,
         clustering: str | None = None,
         frames: int | None = None,
         every: float | None = None,
@@ -86,10 +160,11 @@ class VideoIndex:
         self._model, self._clustering, self._frames, self._every = model, clustering, frames, every
         self._device = device
         self._lock = threading.RLock()
+        self._database = Database(self.folder)
         self._state: IndexState | None = None
-        self._stamp: tuple[int, int] | None = None  # of the settings in _state
+        self._version: Hashable = None  # of the database that _state shows
         if not create:
-            read_settings(self.folder)
+            self._database.settings()
 
     # ---- filling ----------------------------------------------------------------------------------------------
 
@@ -119,15 +194,13 @@ class VideoIndex:
         for path in roots:
             if not path.exists():
                 raise SearchError(f"there is no file or folder {str(path)!r}")
-        if roots and not (self.folder / SETTINGS).exists() and not any(find_videos(*roots, ignore=exclude)):
+        if roots and not self._database.path.exists() and not any(find_videos(*roots, ignore=exclude)):
             raise SearchError(f"there are no videos in {', '.join(map(str, roots))}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        with explain_full_disk(self.folder), writer_lock(self.folder):
+        with explain_errors(self.folder, "written"), writer_lock(self.folder):
             state = self._open_for_writing(reindex, roots, exclude)
             roots = roots or [Path(root) for root in state.settings.roots]
             report = update(state, roots, retry=retry, decoders=decoders, on_progress=on_progress)
-            if state.encoder.lacks_text_encoder():
-                self._save(state, replace(state.settings, files=text_encoder_files(state.encoder.model())))
         report.seconds = time.monotonic() - began
         return report
 
@@ -143,7 +216,7 @@ class VideoIndex:
         def is_named(path: str) -> bool:
             return any(is_below(path, folder) for folder in folders)
 
-        with explain_full_disk(self.folder), writer_lock(self.folder):
+        with explain_errors(self.folder, "written"), writer_lock(self.folder):
             state = self._open()
             files = state.store.view().files.values()
             removed = {file.path for file in files if is_named(file.path) or (file.video and file.video in videos)}
@@ -159,6 +232,41 @@ class VideoIndex:
             self._save(state, replace(state.settings, roots=roots, ignore=ignore))
             state.store.tidy(state.calibration.vectors)
         return len(removed)
+
+    def move_root(self, old: AnyPath, new: AnyPath) -> int:
+        """Say that a folder of the index is elsewhere now: a disk with another mount point, another system's path.
+
+        Args:
+            old: an indexed folder, one above or below it, as :meth:`status` shows it; or the folder's own name.
+            new: where it is now.
+
+        Returns:
+            how many files moved.
+        """
+        self._open()
+        target = _absolute(new)
+        if not target.exists():
+            raise SearchError(f"there is no file or folder {str(target)!r}: connect the disk first")
+        with explain_errors(self.folder, "written"), writer_lock(self.folder):
+            roots = self._open().settings.roots
+            for name in dict.fromkeys([os.fspath(old), str(_absolute(old))]):
+                moved = self._open().store.move(name, str(target))
+                state = self._open()
+                if moved or state.settings.roots != roots:
+                    break
+            else:
+                known = ", ".join(roots) or "none"
+                raise SearchError(f"the index has nothing in {os.fspath(old)!r}; its folders are: {known}")
+            # What is left out is named by its path, in which letters that patterns know are escaped.
+            before, after = glob.escape(name), glob.escape(str(target))
+            rules = [after + rule[len(before) :] if is_below(rule, before) else rule for rule in state.settings.ignore]
+            self._save(state, replace(state.settings, ignore=rules))
+            state.store.tidy(state.calibration.vectors)
+        return moved
+
+    def close(self) -> None:
+        """Close the files of the index; the next use opens them again."""
+        self._database.close()
 
     # ---- searching --------------------------------------------------------------------------------------------
 
@@ -176,6 +284,10 @@ class VideoIndex:
         max_duration: float | None = None,
         after: When = None,
         before: When = None,
+        recorded_after: When = None,
+        recorded_before: When = None,
+        camera: str | None = None,
+        near: Near | None = None,
         min_score: float | None = None,
         collapse: bool = True,
     ) -> Results:
@@ -193,6 +305,11 @@ class VideoIndex:
             max_duration: seconds.
             after: files changed at this time or later: seconds since 1970, a date, or ``"2024-05-31"``.
             before: files changed before this time.
+            recorded_after: recorded at this time or later, by what the file itself says. Files that do not say when
+                they were recorded, or by what camera, or where, do not pass such a filter.
+            recorded_before: recorded before this time.
+            camera: part of the camera's make and model.
+            near: latitude, longitude (degrees) and kilometres: recorded at most so far from there.
             min_score: leave out hits below.
             collapse: leave out near-duplicates of a better hit, and list them there.
         """
@@ -206,6 +323,10 @@ class VideoIndex:
             max_duration=max_duration,
             after=after,
             before=before,
+            recorded_after=recorded_after,
+            recorded_before=recorded_before,
+            camera=camera,
+            near=near,
             min_score=min_score,
             collapse=collapse,
         )
@@ -222,6 +343,10 @@ class VideoIndex:
         max_duration: float | None = None,
         after: When = None,
         before: When = None,
+        recorded_after: When = None,
+        recorded_before: When = None,
+        camera: str | None = None,
+        near: Near | None = None,
         min_score: float | None = None,
         collapse: bool = True,
     ) -> Results:
@@ -233,6 +358,10 @@ class VideoIndex:
             max_duration,
             seconds_of(after, option="after"),
             seconds_of(before, option="before"),
+            seconds_of(recorded_after, option="recorded_after"),
+            seconds_of(recorded_before, option="recorded_before"),
+            camera,
+            near,
         )
         state = self._open()
         began = time.perf_counter()
@@ -256,7 +385,8 @@ class VideoIndex:
         confidences = state.calibration.confidences(query.vector, ranked, has_text=query.has_text)
         grades = [grade(confidence) for confidence in confidences]
         convincing = grades[:1] not in ([], ["unlikely"]) or "sure" in grades[:JUDGED_HITS]
-        hits = [replace(_hit(catalogue, entry, filters), grade=grades[n]) for n, entry in enumerate(ranked[:top])]
+        hits = catalogue.hits(ranked[:top], filters)
+        hits = [replace(hit, grade=each) for hit, each in zip(hits, grades, strict=False)]
         best = max(confidences[:JUDGED_HITS], default=0.0)
         return Results(hits, convincing, best, time.perf_counter() - began)
 
@@ -264,14 +394,14 @@ class VideoIndex:
         """Other videos that look like one of the index, or like its segment at ``start`` seconds."""
         began = time.perf_counter()
         catalogue = self._open().catalogue()
-        segments = _segments(catalogue.view, video_id)
+        segments = catalogue.segments(video_id)
         if start is None:
             vector = segments.vectors.mean(axis=0)
         else:
             vector = segments.vectors[max(0, int(np.searchsorted(segments.starts, start, side="right")) - 1)]
         query = vector / max(float(np.linalg.norm(vector)), 1e-12)
         others = [video for video in catalogue.files if video != video_id]
-        hits = [_hit(catalogue, entry, Filters()) for entry in rank(catalogue.view, query, top, among=others)]
+        hits = catalogue.hits(rank(catalogue.view, query, top, among=others))
         return Results(hits, bool(hits), 1.0 if hits else 0.0, time.perf_counter() - began)
 
     def segments(
@@ -284,7 +414,7 @@ class VideoIndex:
         query: Query | None = None,
     ) -> list[tuple[float, float, float]]:
         """Start, end and score of every segment of a video, in the order of time; without a query scores are 0."""
-        segments = _segments(self._open().catalogue().view, video_id)
+        segments = self._open().catalogue().segments(video_id)
         scores = np.zeros(len(segments), np.float32)
         if any(part is not None for part in (text, image, video)):
             query = self.encode(text, image=image, video=video)
@@ -309,26 +439,23 @@ class VideoIndex:
 
     def videos(self) -> list[VideoEntry]:
         """All videos of the index, by path."""
-        catalogue = self._open().catalogue()
-        return sorted((_entry(catalogue, video) for video in catalogue.files), key=lambda entry: entry.path)
+        return sorted(self._open().catalogue().entries(), key=lambda entry: entry.path)
 
     def video(self, video_id: str) -> VideoEntry:
         """A video by its id."""
-        catalogue = self._open().catalogue()
-        _segments(catalogue.view, video_id)
-        return _entry(catalogue, video_id)
+        return self._open().catalogue().entries([video_id])[0]
 
     def files(self, video_id: str) -> list[File]:
         """The files that hold a video, as they were when they were indexed."""
-        catalogue = self._open().catalogue()
-        _segments(catalogue.view, video_id)
-        return catalogue.files_of(video_id)
+        return self._open().catalogue().files_of(video_id)
 
     def status(self) -> Status:
         """What is in the index."""
         state = self._open()
         settings, catalogue = state.settings, state.catalogue()
         view = catalogue.view
+        offline = {root for root in settings.roots if root_is_offline(root)}
+        gone = {root for root in offline if any(file.root == root for file in view.files.values())}
         return Status(
             folder=self.folder,
             model=settings.model,
@@ -345,21 +472,30 @@ class VideoIndex:
             busy=is_busy(self.folder),
             recall=view.recall(),
             ignore=tuple(settings.ignore),
+            offline=sum(all(file.root in gone for file in files) for files in catalogue.files.values()),
+            offline_roots=tuple(Path(root) for root in settings.roots if root in gone),
         )
+
+    def model_version(self) -> Hashable:
+        """Changes with the model of the index and what its vectors depend on; None while there is no index."""
+        try:
+            return self._open().settings.vectors_id
+        except SearchError:
+            return None
 
     # ---- inside -----------------------------------------------------------------------------------------------
 
     def _open(self) -> IndexState:
         """The index as it is now: opened again when its model or settings have changed."""
         with self._lock:
-            stamp = file_stamp(self.folder / SETTINGS)
-            if self._state is None or stamp != self._stamp:
-                settings = read_settings(self.folder)
-                if self._state is not None and settings.same_vectors(self._state.settings):
-                    self._state = self._state.with_settings(settings)
+            version = self._database.version()
+            if self._state is None or version != self._version:
+                settings = self._database.settings()
+                if self._state is not None and settings.vectors_id == self._state.settings.vectors_id:
+                    self._state = self._state.refreshed(settings)
                 else:
-                    self._state = IndexState.open(self.folder, settings, self._encoder(settings))
-                self._stamp = stamp
+                    self._state = IndexState.open(self._database, settings, self._encoder(settings))
+                self._version = version
             return self._state
 
     def _encoder(self, settings: IndexSettings) -> Encoder:
@@ -379,7 +515,7 @@ class VideoIndex:
             )
         except (SettingError, ModelError) as error:  # it does not even take the index's settings
             raise self._other_settings(settings, str(self._model)) from error
-        if not asked_settings.same_vectors(settings):
+        if asked_settings.vectors_id != settings.vectors_id:
             raise self._other_settings(settings, asked_settings.describe())
         return Encoder(settings, model)
 
@@ -391,23 +527,29 @@ class VideoIndex:
 
     def _open_for_writing(self, reindex: bool, roots: list[Path], exclude: Collection[str]) -> IndexState:
         """Open the index, or make it; the roots and what to leave out are remembered."""
-        make = reindex or not (self.folder / SETTINGS).is_file()
+        earlier, make = None, reindex
         try:
-            earlier = read_settings(self.folder, any_format=make)
-        except (IndexNotFound, DamagedIndex):
-            if not make:
+            if self._database.path.exists():
+                self._database.open_for_writing()  # an older schema is brought up to date
+            earlier = self._database.settings()
+        except IndexNotFound:
+            make = True
+        except DamagedIndex:
+            if not reindex:
                 raise
-            earlier = None
+            earlier = read_lance_settings(self.folder)
         all_roots = list(dict.fromkeys([*(earlier.roots if earlier else ()), *map(str, roots)]))
         if not all_roots:
             raise SearchError("nothing to index yet: name a folder with videos")
-        state = self._make(earlier) if make else self._open()
         named = {glob.escape(str(root)) for root in roots}  # what was removed is back when it is named
         ignore = [rule for rule in (earlier.ignore if earlier else ()) if rule not in named]
         ignore = list(dict.fromkeys([*ignore, *exclude]))
+        if make:
+            return self._make(earlier, all_roots, ignore)
+        state = self._open()
         return self._save(state, replace(state.settings, roots=all_roots, ignore=ignore))
 
-    def _make(self, earlier: IndexSettings | None) -> IndexState:
+    def _make(self, earlier: IndexSettings | None, roots: list[str], ignore: list[str]) -> IndexState:
         """Make an empty index, with the earlier settings where none are given."""
         name = self._model or (earlier.model if earlier else DEFAULT_MODEL)
         clustering, frames = self._clustering, self._frames
@@ -416,15 +558,21 @@ class VideoIndex:
         every = self._every or (earlier.every if earlier else DEFAULT_EVERY)
         # The model first: when it cannot be opened, the index stays as it is.
         model, settings = self._open_with_settings(name, clustering, frames, every)
-        for table in (VIDEOS, FILES):
-            shutil.rmtree(self.folder / f"{table}.lance", ignore_errors=True)
-        (self.folder / CALIBRATION).unlink(missing_ok=True)
-        remove_snapshots(self.folder)
-        return IndexState.open(self.folder, settings, Encoder(settings, model))
+        settings = replace(settings, roots=roots, ignore=ignore)
+        with self._lock:
+            try:
+                self._database.save_settings(settings, clear=True)
+            except DamagedIndex:
+                self._database.remove()
+                self._database.save_settings(settings, clear=True)
+            remove_lance(self.folder)
+            self._version = self._database.version()
+            self._state = IndexState.open(self._database, settings, Encoder(settings, model))
+            return self._state
 
     def _open_with_settings(
-        self, model: "str | Path | CenterCLIP", clustering: str | None, frames: int | None, every: float
-    ) -> "tuple[CenterCLIP, IndexSettings]":
+        self, model: "str | Path | VideoEncoder", clustering: str | None, frames: int | None, every: float
+    ) -> "tuple[VideoEncoder, IndexSettings]":
         """A model, opened unless it is, and the settings of an index made with it."""
         if isinstance(model, str | Path):
             opened = open_model(model, clustering, frames, self._device)
@@ -433,50 +581,9 @@ class VideoIndex:
 
     def _save(self, state: IndexState, settings: IndexSettings) -> IndexState:
         """Write settings that changed, and use them from now on."""
-        with self._lock:
-            if settings != state.settings or not (self.folder / SETTINGS).is_file():
-                write_settings(self.folder, settings)
-            self._state, self._stamp = state.with_settings(settings), file_stamp(self.folder / SETTINGS)
-            return self._state
-
-
-def _hit(catalogue: Catalogue, entry: Ranked, filters: Filters) -> Hit:
-    files = [Path(file.path) for file in catalogue.files_of(entry.video, filters)]
-    best = entry.moments[0]
-    return Hit(
-        video_id=entry.video,
-        path=files[0],
-        start=best.start,
-        end=best.end,
-        score=best.score,
-        moments=entry.moments,
-        duration=catalogue.videos[entry.video].duration,
-        copies=tuple(files[1:]),
-        duplicates=tuple(Path(file.path) for video in entry.duplicates for file in catalogue.files_of(video)[:1]),
-    )
-
-
-def _entry(catalogue: Catalogue, video_id: str) -> VideoEntry:
-    video, files = catalogue.videos[video_id], catalogue.files_of(video_id)
-    return VideoEntry(
-        video_id=video_id,
-        path=Path(files[0].path),
-        copies=tuple(Path(file.path) for file in files[1:]),
-        duration=video.duration,
-        width=video.width,
-        height=video.height,
-        modified=files[0].modified / 1e9,
-        added=video.added,
-        segments=len(catalogue.view.segments(video_id)),
-        note=video.note,
-    )
-
-
-def _segments(view: View, video_id: str) -> Segments:
-    try:
-        return view.segments(video_id)
-    except KeyError as error:
-        raise UnknownVideo(f"the index has no video {video_id!r}") from error
+        if settings != state.settings:
+            self._database.save_settings(settings)
+        return self._open()
 
 
 def _absolute(path: AnyPath) -> Path:

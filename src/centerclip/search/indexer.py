@@ -17,14 +17,14 @@ import numpy as np
 from ..files import content_id, find_videos, is_below
 from ..video.errors import VideoError
 from ..video.sampling import Windows
+from .ranking import Calibration
 from .results import IndexReport
-from .state import IndexState
-from .store import File, Segments, Store, Video
+from .store import AddedVideo, File, Segments, Store, Video
 
 if TYPE_CHECKING:
-    from ..model import CenterCLIP
-    from ..model.pipeline import Decoded, Deliver
+    from ..model.pipeline import Decoded, Deliver, VideoEncoder
     from ..video import Streamed
+    from .index import IndexState
 
 COMMIT_SECONDS = 2.0  # how much work a kill can cost, beside the videos that are being encoded
 COMMIT_SEGMENTS = 20_000  # how many vectors may wait in memory for the next commit
@@ -64,7 +64,7 @@ class Progress:
 
 
 def update(
-    index: IndexState,
+    index: "IndexState",
     roots: list[Path],
     *,
     retry: bool,
@@ -99,15 +99,16 @@ def update(
         else:
             report.unchanged += 1
     report.failed |= {folder: f"unreadable: {reason}" for folder, reason in unreadable.items()}
-    index.calibration.encode(index.encoder)
+    calibration = Calibration(index.store)
+    calibration.encode(index.encoder)
     if todo:  # the model is not even opened when nothing is new
         Indexer(index.store, index.encoder.model(), index.windows, decoders=decoders, on_progress=on_progress).run(
             todo, report
         )
     _drop_missing(index.store, roots, seen, unreadable, {file.path for file in todo}, report)
-    index.store.tidy(index.calibration.vectors)
-    if index.store.view().videos is not before.videos or not len(index.calibration.texts):
-        index.calibration.measure(index.store.view())
+    if index.store.view().videos is not before.videos or not len(calibration.texts):
+        calibration.measure()
+    index.store.tidy(calibration.vectors)
     return report
 
 
@@ -135,7 +136,7 @@ class Indexer:
     def __init__(
         self,
         store: Store,
-        model: "CenterCLIP",
+        model: "VideoEncoder",
         windows: Windows,
         *,
         decoders: int | None = None,
@@ -161,7 +162,7 @@ class Indexer:
         self._bytes = {file.path: file.size for file in files if file.size <= DEFAULT_LIMITS.bytes}
         self._lengths: dict[str, tuple[float, int, int]] = {}  # seconds, bytes and windows of files that were opened
         self._encoded: dict[str, float] = {}  # seconds of them that have been encoded
-        self._videos: list[tuple[Video, Segments]] = []
+        self._videos: list[AddedVideo] = []
         self._files: list[File] = []
         self._finished, self._last_commit = 0, time.monotonic()
         encoded = encode_as_decoded(
@@ -271,6 +272,7 @@ class Indexer:
             (
                 Video(video, info.duration, info.width, info.height, time.time(), info.note or ""),
                 Segments(starts, ends, vectors),
+                (),
             )
         )
         self._report.added += 1
@@ -303,7 +305,7 @@ class Indexer:
 
     def _commit_now_and_then(self) -> None:
         waited = time.monotonic() - self._last_commit
-        if waited >= COMMIT_SECONDS or sum(len(segments) for _, segments in self._videos) >= COMMIT_SEGMENTS:
+        if waited >= COMMIT_SECONDS or sum(len(segments) for _, segments, _ in self._videos) >= COMMIT_SEGMENTS:
             self._commit()
 
     def _commit(self) -> None:

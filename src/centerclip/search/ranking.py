@@ -8,17 +8,21 @@ of many unrelated sentences is taken off the query, and what is left of a hit's 
 hits of these sentences have left. Some of them do fit the collection, so that a good hit need not beat nearly all. No
 cut tells what is there from what is not (``benchmarks/confidence.py``): hits are graded instead."""
 
+import heapq
+import io
+import itertools
+import zipfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from ..files import write_atomic
 from .query import Encoder
-from .store import Floats, Segments, View
+from .store import Floats, Segments, Store, View
 
 FIRST_SEGMENTS = 256  # segments asked for at first; more when they belong to too few videos
 SPARE_VIDEOS = 4  # looked at beyond those asked for, since some may be near-duplicates
@@ -29,7 +33,10 @@ MOMENTS_WITHIN = 1.5  # deviations below the best moment of a video at which ano
 MAX_MOMENTS = 5  # of a video
 DUPLICATE_COSINE = 0.97  # from here on two videos, or moments, show the same
 
-CALIBRATION = "calibration.npz"
+MAX_DUPLICATES = 100  # listed with a hit
+
+CALIBRATION = "calibration"  # its name in the store
+CALIBRATED_VIDEOS = 1_000  # looked at for a background sentence, in a collection of near-duplicates
 # Shares of the background sentences, or of the collection's own segments, that a hit beats. Chosen on half of the
 # queries of benchmarks/confidence.py: 95 % of the right first hits are at least "maybe", few absent things are "sure".
 MIN_LIKELY, MIN_SURE = 0.4, 0.85
@@ -74,6 +81,7 @@ def rank(
     by_moment: bool = False,
     collapse: bool = True,
     min_score: float | None = None,
+    max_videos: int | None = None,
 ) -> list[Ranked]:
     """The videos that answer a query best; with ``by_moment`` the moments, each as an entry of its own.
 
@@ -83,27 +91,31 @@ def rank(
         top: how many.
         among: ids of the videos to look at; all by default.
         by_moment: rank moments: a video can come several times.
-        collapse: leave out near-duplicates of a better entry, and list them there.
+        collapse: leave out near-duplicates of a better entry, and list the first hundred there.
         min_score: leave out entries below.
+        max_videos: look at no more, however many of them are near-duplicates.
     """
     if top < 1 or not view.count():
         return []
     deviation = score_deviation(view, query)
-    ranked: list[Ranked] = []
-    for videos, complete in _candidates(view, query, top, among):
-        ranked = [_describe(view, video, query, deviation) for video in videos]
-        ceiling = min((entry.score for entry in ranked), default=0.0)  # no other video scores more
-        if by_moment:
-            ranked = [_single(view, entry, moment) for entry in ranked for moment in entry.moments]
-        ranked.sort(key=lambda entry: -entry.score)
-        if min_score is not None:
-            complete = complete or ceiling < min_score
-            ranked = [entry for entry in ranked if entry.score >= min_score]
-        if collapse:
-            ranked = _collapse(ranked)
-        if complete or (len(ranked) >= top and ranked[top - 1].score >= ceiling):
+    chosen = _Chosen(top, len(query), collapse=collapse)
+    waiting: list[tuple[float, int, Ranked]] = []  # a heap: entries that a video further down may still beat
+    numbers = itertools.count()
+    for seen, video in enumerate(islice(_best_first(view, query, top, among), max_videos)):
+        entry = _describe(view, video, query, deviation)
+        if min_score is not None and entry.score < min_score:
             break
-    return ranked[:top]
+        if len(chosen.entries) >= top and seen >= top + SPARE_VIDEOS:
+            break
+        for each in [_single(view, entry, moment) for moment in entry.moments] if by_moment else [entry]:
+            heapq.heappush(waiting, (-each.score, next(numbers), each))
+        while waiting and -waiting[0][0] >= entry.score:
+            chosen.add(heapq.heappop(waiting)[2])
+    while waiting:
+        entry = heapq.heappop(waiting)[2]
+        if min_score is None or entry.score >= min_score:
+            chosen.add(entry)
+    return chosen.result()
 
 
 def score_deviation(view: View, query: Floats) -> float:
@@ -140,18 +152,17 @@ def moments_of(segments: Segments, scores: Floats, deviation: float) -> tuple[Mo
     return tuple(moments)
 
 
-def _candidates(view: View, query: Floats, top: int, among: Collection[str] | None) -> Iterator[tuple[list[str], bool]]:
-    """Videos with the best segments, more and more of them: (videos, whether these are all)."""
+def _best_first(view: View, query: Floats, top: int, among: Collection[str] | None) -> Iterator[str]:
+    """All videos in the order of their best segments."""
     segments = max(FIRST_SEGMENTS, 8 * top)
+    given: set[str] = set()
     while True:
         hits = view.search(query, segments, among=among)
-        videos = list(dict.fromkeys(hits.videos))
-        complete = len(hits.videos) < segments
-        for count in (top + SPARE_VIDEOS, 4 * top):  # a few at first: each costs time, and few are left out again
-            if top <= count < len(videos):
-                yield videos[:count], False
-        yield videos, complete
-        if complete:
+        for video in hits.videos:
+            if video not in given:
+                given.add(video)
+                yield video
+        if len(hits.videos) < segments:
             return
         segments *= 4
 
@@ -172,21 +183,32 @@ def _vector(segments: Segments, moment: Moment) -> Floats:
     return mean / max(float(mean @ mean) ** 0.5, 1e-12)
 
 
-def _collapse(ranked: list[Ranked]) -> list[Ranked]:
-    """Leave out near-duplicates of a better entry of another video."""
-    if not ranked:
-        return []
-    vectors = np.array([entry.vector for entry in ranked]).reshape(len(ranked), -1)
-    alike = vectors @ vectors.T >= DUPLICATE_COSINE  # [N, N]
-    kept: list[int] = []
-    duplicates: dict[int, list[str]] = {}
-    for number, entry in enumerate(ranked):
-        better = next((k for k in kept if alike[number, k] and ranked[k].video != entry.video), None)
-        if better is None:
-            kept.append(number)
-        else:
-            duplicates.setdefault(better, []).append(entry.video)
-    return [replace(ranked[k], duplicates=tuple(dict.fromkeys(duplicates.get(k, ())))) for k in kept]
+class _Chosen:
+    """The first ``top`` entries of those that are added, best first, less near-duplicates of a better one.
+
+    An entry is compared with those that were chosen, not with all: memory is bounded by ``top``.
+    """
+
+    def __init__(self, top: int, width: int, *, collapse: bool) -> None:
+        self.top, self.collapse = top, collapse
+        self.entries: list[Ranked] = []
+        self._vectors = np.empty((0, width), np.float32)
+        self._duplicates: list[dict[str, None]] = []
+
+    def add(self, entry: Ranked) -> None:
+        for place in np.flatnonzero(self._vectors @ entry.vector >= DUPLICATE_COSINE) if self.collapse else ():
+            if self.entries[place].video != entry.video:
+                if len(self._duplicates[place]) < MAX_DUPLICATES:
+                    self._duplicates[place][entry.video] = None
+                return
+        if len(self.entries) < self.top:
+            self.entries.append(entry)
+            self._vectors = np.concatenate([self._vectors, entry.vector[None]])
+            self._duplicates.append({})
+
+    def result(self) -> list[Ranked]:
+        pairs = zip(self.entries, self._duplicates, strict=True)
+        return sorted((replace(entry, duplicates=tuple(each)) for entry, each in pairs), key=lambda entry: -entry.score)
 
 
 @cache
@@ -204,17 +226,21 @@ class Calibration:
         images: ``[P]`` how alike segments are to the nearest one of another video.
     """
 
-    def __init__(self, folder: Path, width: int) -> None:
-        self.path = folder / CALIBRATION
-        self.vectors: Floats = np.zeros((0, width), np.float32)
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.vectors: Floats = np.zeros((0, store.width), np.float32)
         self.texts: Floats = np.zeros(0, np.float32)
         self.images: Floats = np.zeros(0, np.float32)
-        try:
-            with np.load(self.path) as saved:
-                if saved["vectors"].shape[1:] == (width,):
-                    self.vectors, self.texts, self.images = saved["vectors"], saved["texts"], saved["images"]
-        except (OSError, ValueError, KeyError):
-            pass  # not made yet, or damaged: the next run of the indexer makes it again
+        saved = store.value(CALIBRATION)
+        if saved is not None:
+            try:
+                with np.load(io.BytesIO(saved)) as arrays:
+                    if arrays["vectors"].shape[1:] == (store.width,):
+                        self.vectors, self.texts, self.images = (
+                            arrays[name] for name in ("vectors", "texts", "images")
+                        )
+            except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+                pass  # damaged: the next run of the indexer makes it again
 
     def encode(self, encoder: Encoder) -> None:
         """Encode the background sentences, once in the life of an index."""
@@ -222,16 +248,17 @@ class Calibration:
         if len(self.vectors) != len(sentences):
             self.vectors = encoder.texts(list(sentences))
 
-    def measure(self, view: View) -> None:
+    def measure(self) -> None:
         """Measure what unrelated queries find now, and save it."""
-        margins = (self._margins(vector, rank(view, vector, JUDGED_HITS)) for vector in self.vectors)
+        view = self.store.view()
+        found = (rank(view, vector, JUDGED_HITS, max_videos=CALIBRATED_VIDEOS) for vector in self.vectors)
+        margins = [self._margins(vector, ranked) for vector, ranked in zip(self.vectors, found, strict=True)]
         self.texts = np.array([max(each, default=0.0) for each in margins], np.float32)
         sample = view.sample(NEAREST_SAMPLE)[:NEAREST_SAMPLE]
         self.images = np.array([_nearest_other(view, vector) for vector in sample], np.float32)
-        write_atomic(
-            self.path,
-            lambda partial: np.savez(partial, vectors=self.vectors, texts=self.texts, images=self.images),
-        )
+        content = io.BytesIO()
+        np.savez(content, vectors=self.vectors, texts=self.texts, images=self.images)
+        self.store.set_value(CALIBRATION, content.getvalue())
 
     def confidences(self, query: Floats, ranked: list[Ranked], *, has_text: bool = True) -> list[float]:
         """For each hit the share of the unrelated queries that it beats with their best hits, 0 to 1.

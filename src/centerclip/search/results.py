@@ -1,18 +1,23 @@
 """What a search and a run of the indexer return, and the files of an index with the filters that narrow a search."""
 
+import math
+import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
-from ..errors import SearchError
+from ..errors import SearchError, UnknownVideo
 from ..files import is_below
-from .ranking import Grade, Moment
-from .store import File, View
+from .ranking import Grade, Moment, Ranked
+from .store import File, Segments, Video, View
 
 When = float | str | date | datetime | None
+Near = tuple[float, float, float]  # latitude and longitude in degrees, and kilometres around it
+EARTH_KM = 6371.0  # radius
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Hit:
         duplicates: near-duplicates of it that were left out.
         grade: "sure", "maybe" or "unlikely": how the hit compares with the best hits of unrelated sentences; for images
             and clips, with how alike the collection's own videos are.
+        offline: the folder of the file, and of its copies, is not there now: a disk may not be connected.
     """
 
     video_id: str
@@ -43,6 +49,7 @@ class Hit:
     copies: tuple[Path, ...] = ()
     duplicates: tuple[Path, ...] = ()
     grade: Grade = "maybe"
+    offline: bool = False
 
     @property
     def title(self) -> str:
@@ -127,6 +134,12 @@ class VideoEntry:
     added: float  # to the index
     segments: int
     note: str = ""
+    offline: bool = False  # the folder of the file, and of its copies, is not there now
+    detail: str = ""
+    recorded: float | None = None  # seconds since 1970
+    camera: str = ""
+    latitude: float | None = None
+    longitude: float | None = None
 
     @property
     def title(self) -> str:
@@ -153,6 +166,8 @@ class Status:
     busy: bool  # a process is writing to it now
     recall: float  # share of the best segments that a search finds: 1 unless a large index is searched approximately
     ignore: tuple[str, ...] = ()  # what is left out below the roots
+    offline: int = 0  # videos of which no file's root is there now
+    offline_roots: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -166,6 +181,10 @@ class Filters:
         max_duration: seconds.
         after: files changed at this time or later, seconds since 1970.
         before: files changed before this time.
+        recorded_after: recorded at this time or later by what the container says, seconds since 1970.
+        recorded_before: recorded before this time.
+        camera: part of its make and model; upper and lower case are the same.
+        near: recorded at most so far from a place.
     """
 
     folder: str | None = None
@@ -174,11 +193,19 @@ class Filters:
     max_duration: float | None = None
     after: float | None = None
     before: float | None = None
+    recorded_after: float | None = None
+    recorded_before: float | None = None
+    camera: str | None = None
+    near: Near | None = None
 
-    def keep_duration(self, seconds: float) -> bool:
-        """Whether a video of this length passes."""
-        low, high = self.min_duration, self.max_duration
-        return (low is None or seconds >= low) and (high is None or seconds <= high)
+    def keep_video(self, video: "Video | VideoEntry") -> bool:
+        """Whether length, recording date, camera and place pass. What the container does not say does not pass."""
+        return (
+            _between(video.duration, self.min_duration, self.max_duration, inclusive=True)
+            and _between(video.recorded, self.recorded_after, self.recorded_before)
+            and (self.camera is None or self.camera.casefold() in video.camera.casefold())
+            and (self.near is None or _distance(video, self.near) <= self.near[2])
+        )
 
     def keep_file(self, file: File) -> bool:
         """Whether folder, name and date pass."""
@@ -186,8 +213,7 @@ class Filters:
             return False
         if self.name is not None and not _matches(Path(file.path).name, self.name):
             return False
-        modified = file.modified / 1e9
-        return (self.after is None or modified >= self.after) and (self.before is None or modified < self.before)
+        return _between(file.modified / 1e9, self.after, self.before)
 
 
 class Catalogue:
@@ -209,13 +235,94 @@ class Catalogue:
         return [
             video
             for video, files in self.files.items()
-            if filters.keep_duration(self.videos[video].duration) and any(filters.keep_file(file) for file in files)
+            if filters.keep_video(self.videos[video]) and any(filters.keep_file(file) for file in files)
         ]
 
-    def files_of(self, video: str, filters: Filters | None = None) -> list[File]:
-        """The files of a video, those that pass the filters first."""
-        files = sorted(self.files.get(video, ()), key=lambda file: file.path)
-        return files if filters is None else sorted(files, key=lambda file: not filters.keep_file(file))
+    def segments(self, video_id: str) -> Segments:
+        """The segments of a video."""
+        try:
+            return self.view.segments(video_id)
+        except KeyError as error:
+            raise UnknownVideo(f"the index has no video {video_id!r}") from error
+
+    def files_of(
+        self, video_id: str, filters: Filters | None = None, is_offline: Callable[[str], bool] = lambda root: False
+    ) -> list[File]:
+        """The files of a video by path, those that pass the filters first, and of those the ones that are there."""
+        if video_id not in self.files:
+            raise UnknownVideo(f"the index has no video {video_id!r}")
+        filters = filters or Filters()
+        return sorted(
+            self.files[video_id], key=lambda file: (not filters.keep_file(file), is_offline(file.root), file.path)
+        )
+
+    def hits(self, ranked: list[Ranked], filters: Filters | None = None) -> list[Hit]:
+        """What was found, with the files that it is in."""
+        is_offline = cache(root_is_offline)  # a folder is looked at once in a search
+        hits = []
+        for entry in ranked:
+            files = self.files_of(entry.video, filters, is_offline)
+            best, others = entry.moments[0], (self.files_of(video)[0] for video in entry.duplicates)
+            hits.append(
+                Hit(
+                    video_id=entry.video,
+                    path=Path(files[0].path),
+                    start=best.start,
+                    end=best.end,
+                    score=best.score,
+                    moments=entry.moments,
+                    duration=self.videos[entry.video].duration,
+                    copies=tuple(Path(file.path) for file in files[1:]),
+                    duplicates=tuple(Path(file.path) for file in others),
+                    offline=all(is_offline(file.root) for file in files),
+                )
+            )
+        return hits
+
+    def entries(self, video_ids: Iterable[str] | None = None) -> list[VideoEntry]:
+        """Videos with their files; all of them by default."""
+        is_offline = cache(root_is_offline)
+        entries = []
+        for video_id in self.files if video_ids is None else video_ids:
+            files = self.files_of(video_id, None, is_offline)
+            video = self.videos[video_id]
+            entries.append(
+                VideoEntry(
+                    video_id=video_id,
+                    path=Path(files[0].path),
+                    copies=tuple(Path(file.path) for file in files[1:]),
+                    duration=video.duration,
+                    width=video.width,
+                    height=video.height,
+                    modified=files[0].modified / 1e9,
+                    added=video.added,
+                    segments=self.view.size(video_id),
+                    note=video.note,
+                    offline=all(is_offline(file.root) for file in files),
+                    detail=video.detail,
+                    recorded=video.recorded,
+                    camera=video.camera,
+                    latitude=video.latitude,
+                    longitude=video.longitude,
+                )
+            )
+        return entries
+
+
+def root_is_offline(root: str) -> bool:
+    """Whether a folder or file that was indexed is not there now: missing, of another system, or an empty folder,
+    which is what a mount point is without its disk."""
+    if not root:
+        return False
+    if not os.path.isabs(root):  # noqa: PTH117 - of another system it is no path at all
+        return True
+    try:
+        with os.scandir(root) as entries:
+            return not any(not entry.name.startswith(".") for entry in entries)
+    except (NotADirectoryError, PermissionError):
+        return False
+    except OSError:
+        return True
 
 
 def seconds_of(when: When, *, option: str) -> float | None:
@@ -235,3 +342,21 @@ def seconds_of(when: When, *, option: str) -> float | None:
 def _matches(name: str, pattern: str) -> bool:
     name, pattern = name.casefold(), pattern.casefold()
     return fnmatch(name, pattern) if any(letter in pattern for letter in "*?[") else pattern in name
+
+
+def _between(value: float | None, low: float | None, high: float | None, *, inclusive: bool = False) -> bool:
+    if low is None and high is None:
+        return True
+    if value is None or (low is not None and value < low):
+        return False
+    return high is None or value < high or (inclusive and value == high)
+
+
+def _distance(video: "Video | VideoEntry", near: Near) -> float:
+    """Kilometres along the surface of the earth; infinite for a video without a place."""
+    if video.latitude is None or video.longitude is None:
+        return math.inf
+    north, east, there = (math.radians(degrees) for degrees in (video.latitude, video.longitude, near[0]))
+    half = math.sin((north - there) / 2) ** 2
+    half += math.cos(north) * math.cos(there) * math.sin((east - math.radians(near[1])) / 2) ** 2
+    return 2 * EARTH_KM * math.asin(min(1.0, math.sqrt(half)))

@@ -3,13 +3,15 @@
 A store that passes ``tests/search/conformance.py`` can take the place of the one on disk."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+# Where text comes from. "spoken" was transcribed from the sound, "written" read from the picture, "name" is of a file.
+Source = Literal["subtitle", "chapter", "title", "description", "spoken", "written", "name"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,11 @@ class Video:
         height: pixels of a shown frame.
         added: when it was indexed, seconds since 1970.
         note: a fault of the file that could be read around; empty for most.
+        detail: how finely it was indexed; empty where there was no choice.
+        recorded: when it was recorded, seconds since 1970, by what the container says; None when it does not.
+        camera: make and model; empty when the container does not say.
+        latitude: where it was recorded, degrees north; None when the container does not say.
+        longitude: degrees east.
     """
 
     id: str
@@ -31,6 +38,11 @@ class Video:
     height: int
     added: float
     note: str = ""
+    detail: str = ""
+    recorded: float | None = None
+    camera: str = ""
+    latitude: float | None = None
+    longitude: float | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,44 @@ class Segments:
 
 
 @dataclass(frozen=True)
+class Line:
+    """Text of a video with its time: what is said, written on the screen, or told about it.
+
+    Attributes:
+        start: seconds.
+        end: seconds.
+        text: as people read it.
+        source: where it comes from.
+    """
+
+    start: float
+    end: float
+    text: str
+    source: Source
+
+
+@dataclass(frozen=True)
+class LineHit:
+    """A line that matches an expression of words.
+
+    Attributes:
+        video: id of its video.
+        start: seconds.
+        end: seconds.
+        text: as people read it.
+        source: where it comes from.
+        rank: of BM25; less is better.
+    """
+
+    video: str
+    start: float
+    end: float
+    text: str
+    source: Source
+    rank: float
+
+
+@dataclass(frozen=True)
 class File:
     """A file that was read, or could not be.
 
@@ -61,6 +111,7 @@ class File:
         modified: time of last change, nanoseconds since 1970.
         video: id of its video; empty when it could not be read.
         failure: why it could not be read; empty when it could.
+        root: the folder or file that it was indexed with, which the store knows; empty when there is none.
     """
 
     path: str
@@ -68,6 +119,7 @@ class File:
     modified: int
     video: str
     failure: str = ""
+    root: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -83,8 +135,16 @@ class SegmentHits:
     scores: Floats
 
 
+AddedVideo = tuple[Video, Segments, Sequence[Line]]
+
+
 class View(Protocol):
-    """A store at one moment. It does not change, so a search can use it whatever is written meanwhile."""
+    """A store at one moment. It does not change, so a search can use it whatever is written meanwhile.
+
+    Vectors are read at the first search, lines and names when they are asked for. By then a video may have gone: it is
+    not found, and its segments are a KeyError. One that the view does not have is never found.
+    ``videos`` and ``files`` are mappings, not dictionaries: a store of any size may look up what is asked for.
+    """
 
     @property
     def videos(self) -> Mapping[str, Video]:
@@ -96,8 +156,35 @@ class View(Protocol):
         """All files by path."""
         ...
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether there is any line of text."""
+        ...
+
     def segments(self, video: str) -> Segments:
         """The segments of a video; KeyError when it is not there."""
+        ...
+
+    def size(self, video: str) -> int:
+        """How many segments a video has; KeyError when it is not there."""
+        ...
+
+    def lines(self, video: str) -> list[Line]:
+        """The lines of a video in the order of time."""
+        ...
+
+    def read_videos(self, source: Source) -> set[str]:
+        """Ids of the videos whose lines of a source :meth:`Store.add_lines` has set, also to none."""
+        ...
+
+    def search_lines(self, match: str, top: int, *, among: Collection[str] | None = None) -> list[LineHit]:
+        """The ``top`` lines that match an FTS5 expression best, of the videos ``among``; all of them by default."""
+        ...
+
+    def search_names(
+        self, match: str, top: int, *, among: Collection[str] | None = None
+    ) -> list[tuple[str, str, float]]:
+        """Path, video and rank (less is better) of the ``top`` files whose folders and name match best."""
         ...
 
     def count(self) -> int:
@@ -136,12 +223,29 @@ class Store(Protocol):
         """What is in the store now, whichever process has written it. The same object as long as nothing changes."""
         ...
 
-    def add(self, videos: Sequence[tuple[Video, Segments]], files: Sequence[File]) -> None:
-        """Add videos that are not there yet, then add files or replace those of the same paths."""
+    def add(self, videos: Sequence[AddedVideo], files: Sequence[File]) -> None:
+        """Add videos that are not there yet with their segments and lines, then files, or replace those of the same
+        paths, all in one step. The videos of files must be there; KeyError when one is not."""
+        ...
+
+    def add_lines(self, video: str, lines: Sequence[Line], source: Source) -> None:
+        """Replace the lines of a video that come from ``source``; KeyError when the video is not there."""
+        ...
+
+    def move(self, old: str, new: str) -> int:
+        """Files at or below the path ``old`` are at ``new`` from now on; how many there are."""
+        ...
+
+    def value(self, name: str) -> "bytes | None":
+        """What :meth:`set_value` has kept under a name; None for nothing."""
+        ...
+
+    def set_value(self, name: str, value: "bytes") -> None:
+        """Keep something small beside the videos."""
         ...
 
     def remove(self, videos: Collection[str], paths: Collection[str]) -> None:
-        """Forget videos with their segments, and files. What is not there is no error."""
+        """Forget videos with their segments, lines and files, and files. What is not there is no error."""
         ...
 
     def tidy(self, queries: Floats) -> None:

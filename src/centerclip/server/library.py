@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..errors import CenterClipError
-from ..files import file_stamp, valid_text
+from ..files import valid_text
 from ..search import IndexNotFound, IndexReport, Progress, Query, Status, VideoEntry, VideoIndex
-from ..search.folder import SETTINGS, default_folder
+from ..search.folder import default_folder
 from ..search.store import File
 from .problems import Problem
 
@@ -60,7 +60,7 @@ class Library:
 
     def model_version(self) -> Hashable:
         """Changes whenever the index may have another model."""
-        return file_stamp(self.index.folder / SETTINGS)
+        return self.index.model_version()
 
     # ---- videos and folders -------------------------------------------------------------------------------------
 

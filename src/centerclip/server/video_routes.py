@@ -231,7 +231,7 @@ def _list(service: Service, options: FilterOptions, sort: str, offset: int, limi
 def _matches(entry: VideoEntry, filters: Filters) -> bool:
     # Copies have a time of their own, which a list does not show.
     files = (File(str(path), 0, round(entry.modified * 1e9), entry.video_id) for path in (entry.path, *entry.copies))
-    return filters.keep_duration(entry.duration) and any(map(filters.keep_file, files))
+    return filters.keep_video(entry) and any(map(filters.keep_file, files))
 
 
 def _detail(service: Service, video_id: str, query: Query | None) -> VideoDetail:

@@ -1,0 +1,648 @@
+"""The store on disk: one SQLite file with everything that an index is, its settings, files, videos, vectors and text.
+
+A video with its segments, lines and files is one transaction. A connection for reading and one for writing are kept
+open, but no transaction outlives a call, so readers see what was committed before it, whichever process did."""
+
+import itertools
+import json
+import os
+import re
+import sqlite3
+import threading
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, astuple, fields, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DamagedIndex, IndexNotFound, SearchError
+from ..files import is_below
+from .folder import LANCE_SETTINGS, READ_ONLY_CODES, IndexSettings, explain_errors, writer_lock
+from .matrix import Block, Buffer, Matrix
+from .roots import Roots, add_root, drop_unused_roots, from_stored, joined, storable, to_stored, video_key
+from .store import AddedVideo, File, Floats, Line, LineHit, Source, Video
+from .text import index_text
+
+DATABASE = "index.db"
+APPLICATION_ID = 0x43434C50  # "CCLP": what file(1) and SQLite's tools tell an index of ours by
+BUSY_SECONDS = 30.0  # how long a connection waits for another one's lock
+MIN_FREE_BYTES = 64 * 2**20  # a file with less room to give back stays as it is
+# Shared memory, which WAL needs, works within one machine only.
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"}
+    | {
+        "fuse.vmhgfs-fuse",
+        "glusterfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "prl_fs",
+        "smb3",
+        "smbfs",
+        "vboxsf",
+        "virtiofs",
+    }
+)
+CANNOT_WRITE_CODES = (*READ_ONLY_CODES, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL)
+
+# The change from version n to n + 1 at place n. What was released once is never edited: changes are added at the end.
+MIGRATIONS = (
+    """
+    CREATE TABLE setting (id INTEGER PRIMARY KEY CHECK (id = 1), content TEXT NOT NULL, vectors TEXT NOT NULL);
+    CREATE TABLE value (name TEXT PRIMARY KEY, content BLOB NOT NULL);
+    -- Paths are bytes, since names need not be text, with "/" between their parts.
+    CREATE TABLE root (id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, name TEXT NOT NULL UNIQUE,
+        listed INTEGER NOT NULL);
+    -- Keys grow and rows do not change: what is new has a greater key than all that a reader knows.
+    CREATE TABLE video (key INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, duration REAL NOT NULL,
+        width INTEGER NOT NULL, height INTEGER NOT NULL, added REAL NOT NULL, note TEXT NOT NULL, detail TEXT NOT NULL,
+        recorded REAL, camera TEXT NOT NULL, latitude REAL, longitude REAL);
+    -- Little-endian: times float32 [count], vectors float16 [count, width].
+    CREATE TABLE segments (video INTEGER PRIMARY KEY REFERENCES video ON DELETE CASCADE, count INTEGER NOT NULL,
+        starts BLOB NOT NULL, ends BLOB NOT NULL, vectors BLOB NOT NULL);
+    CREATE TABLE file (key INTEGER PRIMARY KEY AUTOINCREMENT, root INTEGER NOT NULL REFERENCES root,
+        path BLOB NOT NULL, size INTEGER NOT NULL, modified INTEGER NOT NULL,
+        video INTEGER REFERENCES video ON DELETE CASCADE, failure TEXT NOT NULL, UNIQUE (root, path));
+    CREATE INDEX file_video ON file (video);
+    CREATE TABLE line (key INTEGER PRIMARY KEY AUTOINCREMENT, video INTEGER NOT NULL REFERENCES video ON DELETE CASCADE,
+        start REAL NOT NULL, end REAL NOT NULL, source TEXT NOT NULL, text TEXT NOT NULL);
+    CREATE INDEX line_video ON line (video, source);
+    CREATE TABLE read_source (video INTEGER NOT NULL REFERENCES video ON DELETE CASCADE, source TEXT NOT NULL,
+        PRIMARY KEY (video, source)) WITHOUT ROWID;
+    CREATE VIRTUAL TABLE line_words USING fts5 (words, tokenize = 'unicode61 remove_diacritics 2', prefix = '2 3');
+    CREATE VIRTUAL TABLE file_words USING fts5 (words, tokenize = 'unicode61 remove_diacritics 2', prefix = '2 3');
+    CREATE TRIGGER line_gone AFTER DELETE ON line BEGIN DELETE FROM line_words WHERE rowid = old.key; END;
+    CREATE TRIGGER file_gone AFTER DELETE ON file BEGIN DELETE FROM file_words WHERE rowid = old.key; END;
+    """,
+)
+VIDEO_COLUMNS = ", ".join(field.name for field in fields(Video))
+
+
+class Database:
+    """The file of an index, opened when it is needed. Safe to use from several threads.
+
+    Args:
+        folder: of the index.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / DATABASE
+        self._lock = threading.RLock()
+        self._reader: sqlite3.Connection | None = None
+        self._writer: sqlite3.Connection | None = None
+        self._opened: Hashable = None  # the file that the reader has opened
+        self._immutable = False
+        self._openings = itertools.count()
+        self._opening = 0
+
+    def version(self) -> tuple[int, int]:
+        """Changes whenever something in the index has changed, whichever process has written it."""
+        with self._lock, explain_errors(self.folder, "read"):
+            (changes,) = self._reading().execute("PRAGMA data_version").fetchone()
+            return self._opening, changes
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A connection that sees one state of the database."""
+        with self._lock, explain_errors(self.folder, "read"):
+            connection = self._reading()
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("COMMIT")
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A connection whose changes are committed at the end, all or none. The caller holds the writer's lock."""
+        with self._lock, explain_errors(self.folder, "written"):
+            connection = self.open_for_writing()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def open_for_writing(self) -> sqlite3.Connection:
+        """The connection for writing, to a file that is made or brought up to date if need be."""
+        with self._lock, explain_errors(self.folder, "written"):
+            if self._writer is None:
+                connection = _connect(self.path, "mode=rwc")
+                try:
+                    _set_journal(connection, self.folder)
+                    connection.execute("PRAGMA synchronous = FULL")
+                    connection.execute("PRAGMA fullfsync = ON")  # without it macOS leaves data in the disk's cache
+                    connection.execute("PRAGMA foreign_keys = ON")
+                    self._migrate(connection)
+                except BaseException:
+                    connection.close()
+                    raise
+                self._writer = connection
+            return self._writer
+
+    def close(self, *, writer_only: bool = False) -> None:
+        """Close the connections; the next use opens them again."""
+        with self._lock, explain_errors(self.folder, "written"):
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                writer.close()
+            if not writer_only:
+                reader, self._reader, self._opened = self._reader, None, None
+                if reader is not None:
+                    reader.close()
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self.close()
+
+    def remove(self) -> None:
+        """Remove the file, which cannot be read."""
+        with self._lock:
+            with suppress(SearchError, sqlite3.Error):
+                self.close()
+            for path in _files(self.path):
+                path.unlink(missing_ok=True)
+
+    def bytes(self) -> int:
+        """Size on disk."""
+        return sum(path.stat().st_size for path in _files(self.path) if path.exists())
+
+    # ---- settings ---------------------------------------------------------------------------------------------
+
+    def settings(self) -> IndexSettings:
+        """The settings of the index."""
+        with self.read() as connection:
+            row = connection.execute("SELECT content FROM setting").fetchone()
+            roots = connection.execute("SELECT path FROM root WHERE listed ORDER BY id").fetchall()
+        if row is None:
+            raise self._not_found()
+        try:
+            content = json.loads(row[0])
+            known = {field.name: content[field.name] for field in fields(IndexSettings) if field.name in content}
+            return IndexSettings(**known | {"roots": [from_stored(root) for (root,) in roots]})
+        except (ValueError, TypeError) as error:
+            raise DamagedIndex(f"{self.path} does not describe an index ({error}); use --reindex") from error
+
+    def save_settings(self, settings: IndexSettings, *, clear: bool = False) -> None:
+        """Replace the settings; ``clear`` also forgets all videos, files and values, in the same step."""
+        content = asdict(settings)
+        del content["roots"]
+        with self.write() as connection:
+            if clear:
+                for table in ("file", "line", "video", "value"):
+                    connection.execute(f"DELETE FROM {table}")
+            connection.execute(
+                "INSERT OR REPLACE INTO setting VALUES (1, ?, ?)", (json.dumps(content), settings.vectors_id)
+            )
+            listed = [to_stored(root) for root in settings.roots]
+            connection.execute("UPDATE root SET listed = 0")
+            for path in listed:
+                add_root(connection, path, listed=True)
+            drop_unused_roots(connection)
+
+    # ---- inside -----------------------------------------------------------------------------------------------
+
+    def _reading(self) -> sqlite3.Connection:
+        """The connection for reading, to the file that is there now."""
+        stamp = self._stamp()
+        if self._reader is None or stamp != self._opened:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+            self._reader = self._open_reader()
+            self._opened, self._opening = self._stamp(), next(self._openings)
+        return self._reader
+
+    def _stamp(self) -> Hashable:
+        """Tells the file from another one of its name; and its states, where SQLite does not look for changes."""
+        try:
+            status = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise self._not_found() from error
+        same = (status.st_dev, status.st_ino)
+        return (*same, status.st_size, status.st_mtime_ns, self._has_wal()) if self._immutable else same
+
+    def _has_wal(self) -> bool:
+        try:
+            return _files(self.path)[1].stat().st_size > 0
+        except OSError:
+            return False
+
+    def _open_reader(self) -> sqlite3.Connection:
+        """Open the file: able to recover what a killed writer left where that is possible, else as it is."""
+        # Where nothing can be written, a file in WAL mode opens only as one that never changes, which is not true
+        # while it has a WAL.
+        modes = ("mode=rw", "mode=ro") if self._has_wal() else ("mode=rw", "mode=ro&immutable=1")
+        for mode in modes:
+            connection = _connect(self.path, mode)
+            self._immutable = "immutable" in mode
+            try:
+                if mode == "mode=rw":
+                    _set_journal(connection, self.folder, only_to_delete=True)
+                    connection.execute("PRAGMA query_only = ON")
+                version = self._check_version(connection)
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            except sqlite3.OperationalError as error:
+                connection.close()
+                if mode == modes[-1] or error.sqlite_errorcode & 0xFF not in CANNOT_WRITE_CODES:
+                    raise
+                continue
+            except BaseException:
+                connection.close()
+                raise
+            if version == len(MIGRATIONS):
+                return connection
+            connection.close()
+            self._bring_up_to_date(version)
+            return self._open_reader()
+        raise AssertionError("unreachable")
+
+    def _check_version(self, connection: sqlite3.Connection) -> int:
+        """The version of the schema; an error when it is a file of another program or of a newer version."""
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if (version, application) == (0, 0):
+            raise self._not_found()  # made, but nothing was written yet
+        if application != APPLICATION_ID:
+            raise DamagedIndex(f"{self.path} is a database of another program; name another folder with --index")
+        if version > len(MIGRATIONS):
+            raise DamagedIndex(
+                f"the index {self.folder} was made by a newer version of centerclip (schema {version}, this one knows "
+                f"{len(MIGRATIONS)}): update centerclip"
+            )
+        return int(version)
+
+    def _bring_up_to_date(self, version: int) -> None:
+        """Change an old schema to this version's, if that is allowed here."""
+        try:
+            with writer_lock(self.folder):
+                self.open_for_writing()
+                self.close(writer_only=True)
+        except (OSError, SearchError) as error:
+            raise SearchError(
+                f"the index {self.folder} is of an older version of centerclip (schema {version}) and cannot be "
+                f"brought up to date here: {error}. Run `centerclip index` once where its folder can be written"
+            ) from error
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        """Bring the schema of a file, new or old, to this version in one transaction."""
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            version = self._check_version(connection)
+        if version == len(MIGRATIONS):
+            return
+        steps = "".join(MIGRATIONS[version:])
+        marks = f"PRAGMA user_version = {len(MIGRATIONS)}; PRAGMA application_id = {APPLICATION_ID};"
+        try:
+            connection.executescript(f"BEGIN IMMEDIATE; {steps} {marks} COMMIT;")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _not_found(self) -> SearchError:
+        if (self.folder / LANCE_SETTINGS).is_file() and not self.path.is_file():
+            return DamagedIndex(
+                f"the index {self.folder} was made by an earlier version of centerclip, which stored it in another "
+                "way: make it again with `centerclip index --reindex`, which keeps its folders and its model"
+            )
+        return IndexNotFound(
+            f"there is no index in {self.folder}. Make one with `centerclip index FOLDER`, or name another with --index"
+        )
+
+
+def read_settings(folder: Path) -> IndexSettings:
+    """The settings of the index in a folder."""
+    with closing(Database(folder)) as database:
+        return database.settings()
+
+
+def write_settings(folder: Path, settings: IndexSettings) -> None:
+    """Replace the settings of the index in a folder, which is made if it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(Database(folder)) as database:
+        database.save_settings(settings)
+
+
+class SqliteStore:
+    """A :class:`~centerclip.search.store.Store` in the file of an index.
+
+    Args:
+        database: the file; or the folder that it is in.
+        width: of the vectors.
+        vectors: ``vectors_id`` of the settings that they are made with. When the index is made again with others, the
+            view stays as it was.
+    """
+
+    def __init__(self, database: Database | Path, width: int, vectors: str | None = None) -> None:
+        self.database = Database(database) if isinstance(database, Path) else database
+        self.width, self._vectors = width, vectors
+        self._lock = threading.RLock()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._version: tuple[int, int] | None = None  # that the view shows
+        self._keys: dict[int, str] = {}  # of the videos, and their ids
+        self._file_keys: dict[int, str] = {}  # of the files, and their paths
+        self._roots: list[tuple[int, bytes, int]] = []
+        self._buffer, self._last_row = Buffer(self.width), 0
+        self._view = SqliteView(self, {}, {}, {}, has_lines=False)
+
+    # ---- writing ----------------------------------------------------------------------------------------------
+
+    def add(self, videos: Sequence[AddedVideo], files: Sequence[File]) -> None:
+        """Add videos that are not there yet, then files, or replace those of the same paths; all in one step."""
+        with self.database.write() as connection:
+            for video, segments, lines in videos:
+                values = [storable(value) if isinstance(value, str) else value for value in astuple(video)]
+                marks = ", ".join("?" * len(values))
+                cursor = connection.execute(f"INSERT OR IGNORE INTO video ({VIDEO_COLUMNS}) VALUES ({marks})", values)
+                if cursor.rowcount:
+                    key = cursor.lastrowid
+                    columns = [np.asarray(each, "<f4").tobytes() for each in (segments.starts, segments.ends)]
+                    vectors = np.asarray(segments.vectors, "<f2").tobytes()
+                    connection.execute(
+                        "INSERT INTO segments VALUES (?, ?, ?, ?, ?)", (key, len(segments), *columns, vectors)
+                    )
+                    _add_lines(connection, video_key(connection, video.id), lines)
+            roots = Roots(connection)
+            for file in {file.path: file for file in files}.values():
+                roots.add_file(file)
+
+    def add_lines(self, video: str, lines: Sequence[Line], source: Source) -> None:
+        """Replace the lines of a video that come from ``source``."""
+        with self.database.write() as connection:
+            key = video_key(connection, video)
+            connection.execute("DELETE FROM line WHERE video = ? AND source = ?", (key, source))
+            connection.execute("INSERT OR IGNORE INTO read_source VALUES (?, ?)", (key, source))
+            _add_lines(connection, key, [replace(line, source=source) for line in lines])
+
+    def remove(self, videos: Collection[str], paths: Collection[str]) -> None:
+        """Forget videos with their segments, lines and files, and files."""
+        with self.database.write() as connection:
+            roots = Roots(connection)
+            for path in paths:
+                roots.remove_file(path)
+            connection.executemany("DELETE FROM video WHERE id = ?", [(storable(video),) for video in videos])
+            drop_unused_roots(connection)
+
+    def move(self, old: str, new: str) -> int:
+        """Files at or below ``old``, a path or the name of a root, are at ``new`` from now on; how many there are."""
+        with self.database.write() as connection:
+            moved = Roots(connection).move(old, to_stored(new))
+            drop_unused_roots(connection)
+            return moved
+
+    def value(self, name: str) -> bytes | None:
+        """What is kept under a name; None for nothing."""
+        with suppress(IndexNotFound), self.database.read() as connection:
+            row = connection.execute("SELECT content FROM value WHERE name = ?", (name,)).fetchone()
+            return row[0] if row else None
+        return None
+
+    def set_value(self, name: str, value: bytes) -> None:
+        """Keep something small beside the videos."""
+        with self.database.write() as connection:
+            connection.execute("INSERT OR REPLACE INTO value VALUES (?, ?)", (name, value))
+
+    def tidy(self, queries: Floats) -> None:
+        """Give unused space back when it is much, and leave one file if nobody else has it open."""
+        connection = self.database.open_for_writing()
+        with suppress(sqlite3.Error):  # of another process that reads, or a disk too full for it: the next time
+            pages, free, size = (
+                connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("page_count", "freelist_count", "page_size")
+            )
+            if free * size > MIN_FREE_BYTES and 2 * free > pages:
+                connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        self.database.close(writer_only=True)
+
+    def bytes(self) -> int:
+        """Size on disk."""
+        return self.database.bytes()
+
+    # ---- reading ----------------------------------------------------------------------------------------------
+
+    def view(self) -> "SqliteView":
+        """What is in the store now, whichever process has written it."""
+        with self._lock:
+            try:
+                version = self.database.version()
+            except IndexNotFound:
+                if self._version is not None:
+                    self._reset()
+                return self._view
+            if version != self._version:
+                with self.database.read() as connection:
+                    if self._is_ours(connection):
+                        if self._version is not None and version[0] != self._version[0]:
+                            self._reset()  # another file: its keys mean something else
+                        self._view, self._version = self._refreshed(connection), version
+            return self._view
+
+    def load_block(self, videos: Collection[str]) -> Block:
+        """The rows of videos; those that are not in memory are read."""
+        with self._lock:
+            with suppress(IndexNotFound), self.database.read() as connection:
+                if self._is_ours(connection):
+                    self._read_rows(connection)
+            block = self._buffer.block(videos)
+            fresh = self._buffer.without_dead_rows(block)
+            if fresh is not self._buffer:
+                self._buffer, block = fresh, fresh.block(videos)
+            return block
+
+    def _is_ours(self, connection: sqlite3.Connection) -> bool:
+        """Whether the index still has vectors of the kind that it had when this object was made."""
+        row = connection.execute("SELECT vectors FROM setting").fetchone()
+        return row is None or self._vectors is None or row[0] == self._vectors
+
+    def _refreshed(self, connection: sqlite3.Connection) -> "SqliteView":
+        """The last view and what has changed since; the same object when nothing has."""
+        old = self._view
+        videos, sizes = old.videos, old.sizes
+        last, fresh, gone = _changes(connection, "video", self._keys)
+        if fresh or gone:
+            removed = {self._keys.pop(key) for key in gone}
+            videos = {video: known for video, known in videos.items() if video not in removed}
+            sizes = {video: size for video, size in sizes.items() if video not in removed}
+            size_of = "(SELECT count FROM segments WHERE video = key)"
+            query = f"SELECT key, {size_of}, {VIDEO_COLUMNS} FROM video WHERE key > ? ORDER BY key"
+            for key, size, *columns in connection.execute(query, (last,)):
+                video = Video(*columns)
+                self._keys[key], videos[video.id], sizes[video.id] = video.id, video, size or 0
+        files = self._refreshed_files(connection)
+        has_lines = bool(connection.execute("SELECT EXISTS (SELECT 1 FROM line)").fetchone()[0])
+        if videos is old.videos and files is old.files and has_lines == old.has_lines:
+            return old
+        return SqliteView(self, videos, files, sizes, has_lines=has_lines)
+
+    def _refreshed_files(self, connection: sqlite3.Connection) -> Mapping[str, File]:
+        roots = connection.execute("SELECT id, path, listed FROM root").fetchall()
+        files = self._view.files
+        if roots != self._roots:  # they are elsewhere, or there are others
+            self._roots, self._file_keys, files = roots, {}, {}
+        last, fresh, gone = _changes(connection, "file", self._file_keys)
+        if not fresh and not gone:
+            return files
+        removed = {self._file_keys.pop(key) for key in gone}
+        files = {path: file for path, file in files.items() if path not in removed}
+        places = {root: (path, from_stored(path) if listed else "") for root, path, listed in roots}
+        query = (
+            "SELECT file.key, root, path, size, modified, id, failure FROM file LEFT JOIN video ON video = video.key"
+        )
+        for key, root, rest, size, modified, video, failure in connection.execute(
+            f"{query} WHERE file.key > ? ORDER BY file.key", (last,)
+        ):
+            path = from_stored(joined(places[root][0], rest))
+            self._file_keys[key] = path
+            files[path] = File(path, size, modified, video or "", failure, places[root][1])
+        return files
+
+    def _read_rows(self, connection: sqlite3.Connection) -> None:
+        """Read the segments that are not in memory yet."""
+        (rows,) = connection.execute("SELECT total(count) FROM segments WHERE video > ?", (self._last_row,)).fetchone()
+        self._buffer.reserve(int(rows))
+        query = "SELECT video, id, starts, ends, vectors FROM segments JOIN video ON video = key WHERE video > ?"
+        for key, video, starts, ends, vectors in connection.execute(f"{query} ORDER BY video", (self._last_row,)):
+            times = np.frombuffer(starts, "<f4"), np.frombuffer(ends, "<f4")
+            values = np.frombuffer(vectors, "<f2")
+            if len(values) != len(times[0]) * self.width or len(times[0]) != len(times[1]):
+                raise DamagedIndex(f"{self.database.path}: the vectors of video {video} are damaged; use --reindex")
+            self._buffer.append(video, *times, values.reshape(-1, self.width))
+            self._last_row = key
+
+
+class SqliteView(Matrix):
+    """A :class:`~centerclip.search.store.View`: videos and files in memory, rows from the first search on."""
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        videos: Mapping[str, Video],
+        files: Mapping[str, File],
+        sizes: Mapping[str, int],
+        *,
+        has_lines: bool,
+    ) -> None:
+        super().__init__(store.width, videos, files, sizes, partial(store.load_block, videos))
+        self.has_lines = has_lines
+        self._database = store.database
+
+    def lines(self, video: str) -> list[Line]:
+        """The lines of a video in the order of time."""
+        query = "SELECT start, end, text, source FROM line JOIN video ON video = video.key WHERE id = ?"
+        with self._database.read() as connection:
+            return [Line(*row) for row in connection.execute(f"{query} ORDER BY start, line.key", (video,))]
+
+    def read_videos(self, source: Source) -> set[str]:
+        """Ids of the videos whose lines of a source have been set, also to none."""
+        query = "SELECT id FROM read_source JOIN video ON video = key WHERE source = ?"
+        with self._database.read() as connection:
+            return {video for (video,) in connection.execute(query, (source,))}
+
+    def search_lines(self, match: str, top: int, *, among: Collection[str] | None = None) -> list[LineHit]:
+        """The ``top`` lines that match an FTS5 expression best, of the videos ``among``."""
+        query = (
+            "SELECT id, start, end, text, source, rank FROM line_words JOIN line ON line.key = line_words.rowid "
+            "JOIN video ON video.key = line.video "
+            "WHERE line_words MATCH ? ORDER BY rank"
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(query, (match,))
+            return [LineHit(*row) for row in islice(self._wanted(rows, among), top)]
+
+    def search_names(
+        self, match: str, top: int, *, among: Collection[str] | None = None
+    ) -> list[tuple[str, str, float]]:
+        """Path, video and rank of the ``top`` files whose folders and name match best, of the videos ``among``."""
+        query = (
+            "SELECT video.id, root.path, file.path, rank FROM file_words JOIN file ON file.key = file_words.rowid "
+            "JOIN video ON video.key = file.video JOIN root ON root.id = file.root "
+            "WHERE file_words MATCH ? ORDER BY rank"
+        )
+        with self._database.read() as connection:
+            rows = islice(self._wanted(connection.execute(query, (match,)), among), top)
+            return [(from_stored(joined(root, rest)), video, rank) for video, root, rest, rank in rows]
+
+    def _wanted(self, rows: Iterable[Any], among: Collection[str] | None) -> Iterator[Any]:
+        """Rows, best first, whose video counts: a filter is exact however few it leaves."""
+        wanted = self.videos if among is None else set(among) & self.videos.keys()
+        return (row for row in rows if row[0] in wanted)
+
+
+def journal_mode(folder: Path) -> str:
+    """``"wal"``, or ``"delete"`` on a network file system; ``$CENTERCLIP_JOURNAL`` says otherwise."""
+    asked = os.environ.get("CENTERCLIP_JOURNAL", "").lower()
+    if asked and asked not in ("wal", "delete"):
+        raise SearchError(f"CENTERCLIP_JOURNAL is {asked!r}; set it to wal or delete, or leave it out")
+    return asked or ("delete" if _file_system(folder) in NETWORK_FILE_SYSTEMS else "wal")
+
+
+def _file_system(folder: Path) -> str:
+    """The type of the file system that a folder is on, where the system tells; else empty."""
+    try:
+        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    place, best, kind = os.path.realpath(folder), "", ""
+    for line in lines:
+        _, mounted, type_, *_ = line.split(" ")
+        mounted = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), mounted)  # spaces are \040
+        if is_below(place, mounted) and len(mounted) >= len(best):  # of two on one place the later one
+            best, kind = mounted, type_
+    return kind
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{Path(os.path.abspath(path)).as_uri()}?{mode}",  # noqa: PTH100 - links stay as they are named
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,  # transactions begin and end where we say
+        check_same_thread=False,
+    )
+
+
+def _set_journal(connection: sqlite3.Connection, folder: Path, *, only_to_delete: bool = False) -> None:
+    """Bring the journal to the mode that suits the disk, if nobody else has the file open."""
+    wanted = journal_mode(folder)
+    if only_to_delete and wanted != "delete":
+        return
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != wanted:
+        with suppress(sqlite3.OperationalError):
+            connection.execute(f"PRAGMA journal_mode = {wanted}")
+
+
+def _files(path: Path) -> list[Path]:
+    """The database and the files that SQLite keeps beside it: the WAL second."""
+    return [path.with_name(path.name + ending) for ending in ("", "-wal", "-shm", "-journal")]
+
+
+def _changes(connection: sqlite3.Connection, table: str, known: dict[int, str]) -> tuple[int, int, set[int]]:
+    """What a table has beyond the ``known`` keys: the greatest of those, how many are greater, which are gone."""
+    last = next(reversed(known), 0)
+    (total,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    (fresh,) = connection.execute(f"SELECT count(*) FROM {table} WHERE key > ?", (last,)).fetchone()
+    if total - fresh == len(known):
+        return last, fresh, set()
+    return last, fresh, known.keys() - {key for (key,) in connection.execute(f"SELECT key FROM {table}")}
+
+
+def _add_lines(connection: sqlite3.Connection, key: int, lines: Iterable[Line]) -> None:
+    for line in lines:
+        cursor = connection.execute(
+            "INSERT INTO line (video, start, end, source, text) VALUES (?, ?, ?, ?, ?)",
+            (key, line.start, line.end, line.source, storable(line.text)),
+        )
+        words = index_text(storable(line.text))
+        connection.execute("INSERT INTO line_words (rowid, words) VALUES (?, ?)", (cursor.lastrowid, words))
