@@ -20,11 +20,10 @@ from ..cluster.segments import Chooser
 from ..cluster.setting import name_of
 from ..errors import ModelError, SettingError
 from ..files import write_atomic
-from ..video import bin_centres
 from .attachment import Attachment, attach, detach
 from .backbone import Backbone, open_backbone
 from .hub import PREPROCESSOR_FILES, SETTINGS_FILE, TEMPORAL_FILE
-from .pipeline import Bools, Deliver, Floats, Pixels, Window, encode_in_order, read_squares
+from .pipeline import Bools, Deliver, Floats, Pixels, Window, encode_in_order, read_squares, to_window
 from .temporal import TemporalTransformer
 from .tokenizer import clean_text
 from .vectors import EncodedVideo, Protocol, Rule, fingerprint_of, segment_mask, similarity, video_vectors
@@ -185,6 +184,17 @@ class CenterCLIP(nn.Module):
         return int(getattr(config, "projection_dim", None) or config.vision_config.hidden_size)
 
     @property
+    def blocks(self) -> int:
+        """Blocks of the vision tower."""
+        return len(self.attachment.blocks)
+
+    @property
+    def folder(self) -> Path | None:
+        """What it was opened from; None for a model that was never saved, or comes from a checkpoint file."""
+        name = getattr(self.backbone.config, "name_or_path", "")
+        return Path(name) if name else None
+
+    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.parameters()).device
@@ -339,8 +349,8 @@ class CenterCLIP(nn.Module):
         """Encode videos as :meth:`encode_videos` does, one by one; a file that cannot be read gives its error."""
 
         def decode(place: int, deliver: Deliver) -> list[tuple[float, float]]:
-            rgb, mask, bounds = self._squares(videos[place], None if times is None else times[place])
-            deliver(0, Window(rgb, mask))
+            squares, mask, bounds = self._squares(videos[place], None if times is None else times[place])
+            deliver(0, Window(squares, mask))
             return self.spans(bounds, int(mask.sum()))
 
         for each in encode_in_order(self, range(len(videos)), decode, batch_size=batch_size, half=half):
@@ -392,6 +402,16 @@ class CenterCLIP(nn.Module):
         """
         return fingerprint_of(self.preprocess, self.parameters())
 
+    def describe(self) -> dict[str, Any]:
+        """As :meth:`VideoEncoder.describe`."""
+        return {
+            "engine": self.engine,
+            "precision": self.precision,
+            "device": str(self.device),
+            "threads": torch.get_num_threads(),
+            "measured": {},
+        }
+
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a Hugging Face folder (weights, config, tokenizer, preprocessing) and ``centerclip.json``.
 
@@ -438,8 +458,7 @@ class CenterCLIP(nn.Module):
         if len(seconds) != count:
             raise ModelError(f"{count} frames, but {len(seconds)} times")
         step = (seconds[-1] - seconds[0]) / (count - 1) if count > 1 else 1.0
-        squares = self.preprocess.to_square(rgb[bin_centres(count, self.frames)])
-        return squares, np.arange(self.frames) < count, (seconds[0], seconds[-1] + step)
+        return *to_window(self.preprocess, rgb, self.frames), (seconds[0], seconds[-1] + step)
 
     def spans(self, bounds: tuple[float, float], real: int) -> list[tuple[float, float]]:
         """Start and end of every segment that counts; the ``real`` frames share the time evenly."""

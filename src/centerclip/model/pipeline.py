@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..parallel import cores_per_rank, usable_cores
-from ..video import VideoError
+from ..video import VideoError, bin_centres
 
 if TYPE_CHECKING:
     from ..cluster import Setting
@@ -41,6 +42,14 @@ class VideoEncoder(Protocol):
 
     preprocess: "Preprocess"
     frames: int  # of a window
+
+    @property
+    def folder(self) -> Path | None:
+        """What it was opened from; None for a model that was never saved, or comes from a checkpoint file."""
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the vision tower."""
 
     @property
     def segments(self) -> int:
@@ -89,6 +98,9 @@ class VideoEncoder(Protocol):
 
     def fingerprint(self) -> str:
         """A hash of what vectors depend on: weights and preprocessing; the same on every engine."""
+
+    def describe(self) -> dict[str, Any]:
+        """``engine``, ``precision``, ``device``, ``threads``, and what was ``measured`` of other precisions."""
 
 
 class Window(NamedTuple):
@@ -231,6 +243,18 @@ def read_squares(
 
     frames = read_frames(path, count, short_side=preprocess.read_size, start=start, end=end)
     return replace(frames, rgb=preprocess.to_square(frames.rgb))
+
+
+def to_window(preprocess: "Preprocess", rgb: Pixels, frames: int) -> tuple[Pixels, Bools]:
+    """Any number of frames ``[T, H, W, 3]`` as a window: those at bin centres, or the last one repeated.
+
+    Returns:
+        squares ``[frames, size, size, 3]``, and which are real, ``[frames]``.
+    """
+    places = bin_centres(len(rgb), frames)
+    chosen = sorted(set(places))
+    squares = preprocess.to_square(rgb[chosen])
+    return squares[np.searchsorted(chosen, places)], np.arange(frames) < len(rgb)
 
 
 def default_decoders(model: VideoEncoder) -> int:

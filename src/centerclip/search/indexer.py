@@ -146,7 +146,7 @@ class Indexer:
 
         self.store, self.model, self.windows, self.on_progress = store, model, windows, on_progress
         self.decoders = decoders or default_decoders(model)
-        self.batch_size = min(CPU_BATCH, model.batch_size()) if model.device.type == "cpu" else model.batch_size()
+        self.batch_size = model.batch_size() if model.on_gpu else min(CPU_BATCH, model.batch_size())
         self._lock = threading.Lock()
         self._known = set(store.view().videos)
         self._tasks: dict[str, _Task] = {}  # by the id of the video

@@ -1,12 +1,9 @@
-"""Queries to vectors: the model of an index, opened when it is needed and checked against what the index was made with.
-
-A sentence needs no torch where :mod:`centerclip.model.text_encoder` gives the same vectors as the model. The two are
-compared when the index is made, and the model's files are remembered with their size and time.
-"""
+"""Queries to vectors: the model of an index, opened when needed and checked against what the index was made with."""
 
 import re
 import threading
 import unicodedata
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -15,29 +12,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import OtherSettings, SearchError
-from ..model.text_encoder import FILES, TextEncoder, open_text_encoder
 from .folder import DEFAULT_FRAMES, IndexSettings, default_clustering
 from .store import Floats
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
 
-    from ..model import CenterCLIP
+    from ..model.pipeline import Pixels, VideoEncoder
 
     AnyImage = str | PathLike[str] | PilImage | np.ndarray  # a file, or uint8 [H, W, 3]
 
 
 UNNAMED = "a model that was never saved"
-# Largest difference between a value of our text encoder's vector and the model's, both of norm 1. Rounding gives 2e-7
-# with trained weights and 8e-6 with small random ones.
-MAX_DIFFERENCE = 2e-5
-COMPARED_SENTENCES = (
-    "a dog",
-    "Two men, one of them old, play chess!",
-    "Ünïcode 日本 " + "and a very long sentence " * 30,
-)
-
-
 # Words that English does not have, of languages that people may type in; and those that an English sentence has.
 FOREIGN = (
     "der das ein eine einen im am auf und mit ist dem den von",
@@ -79,34 +65,25 @@ class Encoder:
     Args:
         settings: of the index.
         model: an open model; by default the one that the index was made with is opened at the first query.
-        device: where that one is put: ``"cpu"``, ``"cuda"`` or ``"mps"``; a CUDA GPU by default, if there is one.
+        device: where that one is put: ``"cpu"``, ``"cuda"`` or ``"mps"``; a GPU by default, if there is one.
     """
 
     def __init__(
-        self, settings: IndexSettings, model: "CenterCLIP | None" = None, *, device: str | None = None
+        self, settings: IndexSettings, model: "VideoEncoder | None" = None, *, device: str | None = None
     ) -> None:
         self.settings = settings
         self._model, self._device = model, device
-        self._lock, self._text_lock = threading.Lock(), threading.Lock()
-        self._text_encoder: TextEncoder | None = None if model is not None else _open_text_encoder(settings)
+        self._lock = threading.Lock()
 
     def text(self, sentence: str) -> Floats:
         """A sentence."""
-        encoder = self._text_encoder
-        if encoder is not None:
-            with self._text_lock:  # not the model's: a sentence need not wait until that is open
-                return encoder(sentence)
         return self.texts([sentence])[0]
 
     def texts(self, sentences: list[str]) -> Floats:
         """Sentences, ``[B, D]``."""
         model = self.model()
-        with self._lock:
-            return np.asarray(model.encode_text(sentences).float().cpu().numpy())
-
-    def lacks_text_encoder(self) -> bool:
-        """Whether the model is open and no text encoder has been compared with it."""
-        return self._model is not None and _open_text_encoder(self.settings) is None
+        with self._turn(model):
+            return model.encode_sentences(sentences)
 
     def image(self, source: "AnyImage") -> Floats:
         """An image: a video of one frame."""
@@ -136,14 +113,21 @@ class Encoder:
         frames = read_frames(Path(path).expanduser(), count=model.frames, short_side=model.preprocess.read_size)
         return self._mean(frames.rgb[frames.mask])
 
-    def _mean(self, rgb: np.ndarray) -> Floats:
+    def _mean(self, rgb: "Pixels") -> Floats:
+        from ..model.pipeline import to_window
+
         model = self.model()
-        with self._lock:
-            segments = model.encode_video(rgb).segments.float().cpu().numpy()
-        mean = segments.mean(axis=0)
+        squares, mask = to_window(model.preprocess, rgb, model.frames)
+        with self._turn(model):
+            segments, counts = model.encode_windows(squares[None], mask[None])
+        mean = segments[counts].mean(axis=0)
         return np.asarray(mean / max(float(np.linalg.norm(mean)), 1e-12), dtype=np.float32)
 
-    def model(self) -> "CenterCLIP":
+    def _turn(self, model: "VideoEncoder") -> AbstractContextManager[object]:
+        """One thread at a time for a torch model; ONNX Runtime takes several."""
+        return self._lock if model.engine == "torch" else nullcontext()
+
+    def model(self) -> "VideoEncoder":
         """The open model."""
         with self._lock:
             if self._model is None:
@@ -153,63 +137,54 @@ class Encoder:
                         f"the model {self.settings.model} has changed since the index was made. Restore the old one, "
                         "or make the index again with --reindex"
                     )
+                _check_precision(self.settings, model)
                 self._model = model
             return self._model
 
 
-def open_model(name: str | Path, clustering: str | None, frames: int | None, device: str | None = None) -> "CenterCLIP":
+def open_model(
+    name: str | Path, clustering: str | None, frames: int | None, device: str | None = None
+) -> "VideoEncoder":
     """Open a model by name, folder or file. What is not given comes from its folder, else from the defaults."""
     from ..bundled import resolve_model
-    from ..model import CenterCLIP
-    from ..model.backbone import SETTINGS_FILE
+    from ..model.backbone import read_settings
+    from ..model.engine import open_encoder
+    from ..model.hub import SETTINGS_FILE, find_model
 
     if name == UNNAMED:
         raise OtherSettings(
             f"the index was made with {UNNAMED}; pass that model again: VideoIndex(folder, model=model)"
         )
-    if (Path(resolve_model(name)).expanduser() / SETTINGS_FILE).is_file():
-        return CenterCLIP.from_pretrained(name, clustering=clustering, frames=frames, device=device)
-    model = CenterCLIP.from_pretrained(
-        name, clustering=clustering or "none", frames=frames or DEFAULT_FRAMES, device=device
-    )
-    if clustering is None:
-        model.set_clustering(default_clustering(blocks=len(model.attachment.blocks), frames=model.frames))
+    is_file = Path(resolve_model(name)).expanduser().is_file()
+    saved = {} if is_file else read_settings(find_model(name) / SETTINGS_FILE)
+    frames = frames or saved.get("frames", DEFAULT_FRAMES)
+    model = open_encoder(name, clustering=clustering or saved.get("clustering", "none"), frames=frames, device=device)
+    if clustering is None and "clustering" not in saved:
+        model.set_clustering(default_clustering(blocks=model.blocks, frames=frames))
     return model
 
 
-def settings_of(model: "CenterCLIP", name: str | Path | None, every: float) -> IndexSettings:
+def settings_of(model: "VideoEncoder", name: str | Path | None, every: float) -> IndexSettings:
     """The settings of an index made with a model; without a ``name``, it is called what it was opened from."""
     return IndexSettings(
-        model=str(name or getattr(model.backbone.config, "name_or_path", "") or UNNAMED),
+        model=str(name or model.folder or UNNAMED),
         fingerprint=model.fingerprint(),
         clustering=str(model.clustering),
         frames=model.frames,
         segments=model.segments,
         every=float(every),
         width=model.width,
+        precision=model.precision,
     )
 
 
-def text_encoder_files(model: "CenterCLIP") -> dict[str, list[int]]:
-    """The files that sentences can be encoded from without torch, with size and time; none where vectors differ."""
-    folder = Path(getattr(model.backbone.config, "name_or_path", "") or "?")
-    encoder = open_text_encoder(folder) if folder.is_dir() and model.temporal is None else None
-    if encoder is None:
-        return {}
-    expected = model.encode_text(list(COMPARED_SENTENCES)).float().cpu().numpy()
-    vectors = np.stack([encoder(sentence) for sentence in COMPARED_SENTENCES])
-    return _stamps(folder) if float(np.abs(vectors - expected).max()) <= MAX_DIFFERENCE else {}
+def _check_precision(settings: IndexSettings, model: "VideoEncoder") -> None:
+    """Refuse a model whose precision was found, on this machine, not to be close to that of the index."""
+    from ..model.precision import compatible
 
-
-def _open_text_encoder(settings: IndexSettings) -> TextEncoder | None:
-    """The text encoder without torch, if the model's files are as they were when the two were compared."""
-    if not settings.files:
-        return None
-    folder = Path(next(iter(settings.files))).parent
-    return open_text_encoder(folder) if _stamps(folder) == settings.files else None
-
-
-def _stamps(folder: Path) -> dict[str, list[int]]:
-    """Size and time of the files that a sentence's vector depends on."""
-    files = {str(folder / name): (folder / name).stat() for name in FILES if (folder / name).is_file()}
-    return {path: [status.st_size, status.st_mtime_ns] for path, status in files.items()}
+    measured = getattr(model, "report", {})
+    if settings.precision in measured and not compatible(settings.precision, model.precision, measured):
+        raise OtherSettings(
+            f"the index was made in {settings.precision}, which is not close to {model.precision} on this machine; "
+            "make the index again with --reindex"
+        )
