@@ -11,12 +11,13 @@ from transformers import CLIPConfig, CLIPModel
 
 from centerclip import CenterCLIP
 from centerclip.model.backbone import Backbone
+from centerclip.model.hub import DEFAULT_MODEL
 from centerclip.model.preprocess import Preprocess
 from tests.model import tiny
 from tests.search.collection import clip
 
 README = Path(__file__).parent.parent / "README.md"
-HUB_MODEL, COMMIT = "openai/clip-vit-base-patch32", "0" * 40
+COMMIT = "0" * 40
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def machine(tmp_path: Path) -> Path:
         projection_dim=512,
     )
     model = CenterCLIP(Backbone(CLIPModel(config).eval(), tokenizer, Preprocess()))
-    cached = tmp_path / "hub" / f"models--{HUB_MODEL.replace('/', '--')}"
+    cached = tmp_path / "hub" / f"models--{DEFAULT_MODEL.replace('/', '--')}"
     model.save_pretrained(cached / "snapshots" / COMMIT)
     (cached / "snapshots" / COMMIT / "centerclip.json").unlink()
     (cached / "refs").mkdir()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..model.hub import DEFAULT_MODEL
 from .common import AsJson, Device, IndexFolder, count, length, printable, progress, size
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def index(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Hub name, folder or checkpoint; openai/clip-vit-base-patch32 for a new index.",
+            help=f"Hub name, folder or checkpoint; {DEFAULT_MODEL} for a new index.",
             show_default="the index's",
         ),
     ] = None,
