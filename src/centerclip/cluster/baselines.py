@@ -5,10 +5,12 @@ and two shifts (some channels come from the frame before or after). Beyond it: r
 has to beat, and the tokens that get most attention.
 """
 
-import torch
-from torch import Tensor
+from typing import Any
+
+import numpy as np
 
 from ..errors import ClusterError
+from .arrays import Array, arange, cast, detached, from_numpy, moved, namespace, order, softmax, sort, uniform
 from .distances import check_tokens
 from .setting import divisors
 
@@ -16,7 +18,7 @@ SHIFT_PARTS = 8  # an eighth of the channels comes from the next frame, an eight
 EVALUATION_SEED = 42  # of the random tokens that every evaluation keeps
 
 
-def pooling(hidden: Tensor, *, frames: int, segments: int) -> Tensor:
+def pooling(hidden: Array, *, frames: int, segments: int) -> Array:
     """Average the frames of each segment, token by token, [CLASS] included.
 
     Args:
@@ -28,37 +30,34 @@ def pooling(hidden: Tensor, *, frames: int, segments: int) -> Tensor:
         ``[videos * segments, tokens, D]``.
     """
     check_frames(hidden, frames, segments)
-    return hidden.unflatten(0, (-1, frames // segments)).mean(dim=1)
+    return hidden.reshape(-1, frames // segments, *hidden.shape[1:]).mean(1)
 
 
-def sparse_sampling(
-    tokens: Tensor, k: int, *, training: bool = False, generator: torch.Generator | None = None
-) -> Tensor:
+def sparse_sampling(tokens: Array, k: int, *, training: bool = False, generator: Any = None) -> Array:
     """Choose one token from each of ``k`` equal bins.
 
     Args:
         tokens: ``[B, N, D]``; only the shape matters.
         k: how many to keep, at most N.
-        training: a random token per bin, drawn from ``generator`` (a CPU one) for each batch item;
-            otherwise the centre of the bin.
+        training: a random token per bin, drawn anew for each batch item; otherwise the centre of the bin.
+        generator: of the random tokens: a ``torch.Generator`` of the CPU for a tensor, or a ``numpy.random.Generator``.
 
     Returns:
         ids ``[B, K]``, ascending and unique.
     """
     check_tokens(tokens, k)
     batch, count, _ = tokens.shape
-    start = torch.arange(k) * count // k
-    if training:
-        # A bin is the whole numbers from its start up to the next one's.
-        size = (torch.arange(k) + 1) * count // k - start
-        inside = torch.rand(batch, k, generator=generator, dtype=torch.float64) * size
-        ids = start + inside.long().minimum(size - 1)
-    else:
-        ids = ((2 * torch.arange(k) + 1) * count // (2 * k)).expand(batch, k)
-    return ids.to(tokens.device)
+    xp = namespace(tokens)
+    if not training:
+        return xp.broadcast_to((2 * arange(k, tokens) + 1) * count // (2 * k), (batch, k))
+    drawn = uniform((batch, k), "float64", generator, tokens)
+    # A bin is the whole numbers from its start up to the next one's.
+    edges = arange(k + 1, drawn) * count // k
+    start, size = edges[:-1], edges[1:] - edges[:-1]
+    return moved(start + xp.minimum(cast(drawn * size, "int64"), size - 1), tokens)
 
 
-def token_shift(hidden: Tensor, *, frames: int, prefix: int = 1) -> Tensor:
+def token_shift(hidden: Array, *, frames: int, prefix: int = 1) -> Array:
     """Shift channels of the [CLASS] tokens over time; patch tokens stay as they are.
 
     Args:
@@ -67,41 +66,39 @@ def token_shift(hidden: Tensor, *, frames: int, prefix: int = 1) -> Tensor:
         prefix: how many tokens in front are not patches; the first of them is [CLASS].
 
     Returns:
-        A new tensor of the same shape.
+        A new array of the same shape.
     """
     check_frames(hidden, frames)
     if prefix == 0:
         return hidden
-    return torch.cat([_shift(hidden[:, :1], frames), hidden[:, 1:]], dim=1)
+    return namespace(hidden).concatenate([_shift(hidden[:, :1], frames), hidden[:, 1:]], 1)
 
 
-def temporal_shift(hidden: Tensor, *, frames: int, prefix: int = 1) -> Tensor:
+def temporal_shift(hidden: Array, *, frames: int, prefix: int = 1) -> Array:
     """Shift channels of the patch tokens over time; [CLASS] stays as it is. Arguments as in :func:`token_shift`."""
     check_frames(hidden, frames)
-    return torch.cat([hidden[:, :prefix], _shift(hidden[:, prefix:], frames)], dim=1)
+    return namespace(hidden).concatenate([hidden[:, :prefix], _shift(hidden[:, prefix:], frames)], 1)
 
 
-def _shift(tokens: Tensor, frames: int) -> Tensor:
+def _shift(tokens: Array, frames: int) -> Array:
     """tokens ``[videos * frames, L, D]``: the first D/8 channels one frame back, the next D/8 one forward."""
     part = tokens.shape[-1] // SHIFT_PARTS
-    video = tokens.unflatten(0, (-1, frames))  # [V, T, L, D]
-    shifted = torch.zeros_like(video)
+    video = tokens.reshape(-1, frames, *tokens.shape[1:])  # [V, T, L, D]
+    shifted = namespace(tokens).zeros_like(video)
     shifted[:, :-1, :, :part] = video[:, 1:, :, :part]
     shifted[:, 1:, :, part : 2 * part] = video[:, :-1, :, part : 2 * part]
     shifted[..., 2 * part :] = video[..., 2 * part :]
-    return shifted.flatten(0, 1)
+    return shifted.reshape(tokens.shape)
 
 
-def random_tokens(
-    tokens: Tensor, k: int, *, training: bool = False, generator: torch.Generator | None = None
-) -> Tensor:
+def random_tokens(tokens: Array, k: int, *, training: bool = False, generator: Any = None) -> Array:
     """Choose ``k`` tokens at random.
 
     Args:
         tokens: ``[B, N, D]``; only the shape matters.
         k: how many to keep, at most N.
-        training: new ones for every batch item, drawn from ``generator`` (a CPU one); otherwise the same for all, and
-            the same every time.
+        training: new ones for every batch item; otherwise the same for all, and the same every time.
+        generator: of the new ones, as in :func:`sparse_sampling`.
 
     Returns:
         ids ``[B, K]``, ascending and unique.
@@ -109,13 +106,21 @@ def random_tokens(
     check_tokens(tokens, k)
     batch, count, _ = tokens.shape
     if training:
-        drawn = torch.rand(batch, count, generator=generator).argsort(dim=1)
-    else:
-        drawn = torch.randperm(count, generator=torch.Generator().manual_seed(EVALUATION_SEED)).expand(batch, count)
-    return drawn[:, :k].sort(dim=1).values.to(tokens.device)
+        return moved(sort(order(uniform((batch, count), "float32", generator, tokens))[:, :k]), tokens)
+    chosen = np.sort(_permutation(count)[:k])
+    return namespace(tokens).broadcast_to(from_numpy(chosen, tokens), (batch, k))
 
 
-def class_attention(queries: Tensor, keys: Tensor, *, head_dim: int, prefix: int = 1) -> Tensor:
+def _permutation(count: int) -> np.ndarray[Any, Any]:
+    """The numbers below ``count`` shuffled: those of ``torch.randperm`` with a CPU generator of ``EVALUATION_SEED``."""
+    numbers = np.arange(count)
+    drawn = np.random.RandomState(EVALUATION_SEED).randint(0, 2**32, size=count, dtype=np.uint32)
+    for place, swap in enumerate(np.arange(count) + drawn % np.arange(count, 0, -1)):
+        numbers[place], numbers[swap] = numbers[swap], numbers[place]
+    return numbers
+
+
+def class_attention(queries: Array, keys: Array, *, head_dim: int, prefix: int = 1) -> Array:
     """How much attention each patch gets: from [CLASS], or from all tokens where there is no [CLASS].
 
     Args:
@@ -127,23 +132,27 @@ def class_attention(queries: Tensor, keys: Tensor, *, head_dim: int, prefix: int
     Returns:
         ``[B, L]`` float32, the mean over the heads.
     """
-    asked = (queries[:, :1] if prefix else queries).float().unflatten(2, (-1, head_dim)).transpose(1, 2)
-    offered = keys.float().unflatten(2, (-1, head_dim)).transpose(1, 2)  # [B, heads, tokens, head_dim]
-    weights = torch.softmax(asked @ offered.mT * head_dim**-0.5, dim=3)  # [B, heads, asked, tokens]
-    return weights.mean(dim=(1, 2))[:, prefix:]
+    asked = _heads(queries[:, :1] if prefix else queries, head_dim)
+    weights = softmax(asked @ _heads(keys, head_dim).mT * head_dim**-0.5)  # [B, heads, asked, tokens]
+    return weights.mean((1, 2))[:, prefix:]
 
 
-@torch.no_grad()
-def highest(scores: Tensor, k: int) -> Tensor:
+def _heads(values: Array, head_dim: int) -> Array:
+    """values ``[B, tokens, heads * head_dim]`` -> ``[B, heads, tokens, head_dim]`` float32."""
+    return cast(values, "float32").reshape(*values.shape[:2], -1, head_dim).swapaxes(1, 2)
+
+
+def highest(scores: Array, k: int) -> Array:
     """The ids ``[B, K]``, ascending, of the ``k`` highest of scores ``[B, N]``; ties go to the lowest id."""
-    if scores.dim() != 2 or not 1 <= k <= scores.shape[1]:
+    if scores.ndim != 2 or not 1 <= k <= scores.shape[1]:
         raise ClusterError(f"k must be between 1 and the number of scores, got {k} of {list(scores.shape)}")
-    return torch.argsort(scores, dim=1, descending=True, stable=True)[:, :k].sort(dim=1).values
+    return moved(sort(order(detached(scores), descending=True)[:, :k]), scores)
 
 
-def check_frames(hidden: Tensor, frames: int, segments: int = 1) -> None:
+def check_frames(hidden: Array, frames: int, segments: int = 1) -> None:
     """Raise ClusterError unless ``hidden`` holds whole videos of ``frames`` that ``segments`` divide."""
-    if hidden.dim() != 3:
+    namespace(hidden)
+    if hidden.ndim != 3:
         raise ClusterError(f"hidden states must be [videos * frames, tokens, width], got {list(hidden.shape)}")
     if frames < 1 or len(hidden) % frames:
         raise ClusterError(f"{len(hidden)} sequences are not a whole number of videos of {frames} frames")

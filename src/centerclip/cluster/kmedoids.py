@@ -6,29 +6,43 @@ distance to the members of its own cluster only, so a round costs O(N^2) and no 
 
 from typing import Literal, NamedTuple
 
-import torch
-from torch import Tensor
-
 from ..errors import ClusterError
+from .arrays import (
+    Array,
+    LateAnswer,
+    arange,
+    cast,
+    detached,
+    gather,
+    is_synchronous,
+    lowest_by_label,
+    moved,
+    namespace,
+    order,
+    put,
+    repeat,
+    sort,
+    sums_by_label,
+)
 from .distances import check_tokens, exact_distances, unit_tokens, whole_numbers
 
 Metric = Literal["euclidean", "cosine"]
 Centre = Literal["medoid", "nearest-to-mean"]
 # Batch items are taken in groups whose distance matrices fit into this. Groups never change a result.
 GROUP_BYTES = 256 * 2**20
-BYTES_PER_PAIR = 24  # float64 products, float32 distances, masks
+BYTES_PER_PAIR = 48  # the most that a round holds for two tokens of one cluster: places, ids, distances
 CACHE_BYTES = 8 * 2**20  # float64 copies of tokens at a time on a CPU: small ones are reused, large ones are not
+ROUNDS_BETWEEN_CHECKS = 4  # on a GPU; rounds after the last change do nothing
 
 
 class Clusters(NamedTuple):
     """The result of a clustering; unpacks as ``ids, assignment``."""
 
-    ids: Tensor  # [B, K] int64, ascending: the centre tokens
-    assignment: Tensor  # [B, N] int64: for every token, the position in ``ids`` of its centre
+    ids: Array  # [B, K] int64, ascending: the centre tokens
+    assignment: Array  # [B, N] int64: for every token, the position in ``ids`` of its centre
 
 
-@torch.no_grad()
-def kkz(tokens: Tensor, k: int, *, metric: Metric = "euclidean", normalise: bool = False) -> Tensor:
+def kkz(tokens: Array, k: int, *, metric: Metric = "euclidean", normalise: bool = False) -> Array:
     """Choose ``k`` spread-out tokens: the one with the largest norm, then always the farthest from those chosen.
 
     Args:
@@ -42,12 +56,11 @@ def kkz(tokens: Tensor, k: int, *, metric: Metric = "euclidean", normalise: bool
     """
     check_tokens(tokens, k)
     ids = [_kkz(*_prepare(group, metric, normalise, "medoid"), k) for group in groups(tokens)]
-    return torch.cat(ids).to(tokens.device)
+    return moved(namespace(tokens).concatenate(ids), tokens)
 
 
-@torch.no_grad()
 def kmedoids(
-    tokens: Tensor,
+    tokens: Array,
     k: int,
     *,
     metric: Metric = "euclidean",
@@ -74,10 +87,10 @@ def kmedoids(
     if iterations < 0:
         raise ClusterError(f"iterations must not be negative, got {iterations}")
     parts = [medoids(*_prepare(group, metric, normalise, centre), k, iterations) for group in groups(tokens)]
-    return join(parts, tokens.device)
+    return join(parts, tokens)
 
 
-def medoids(distances: Tensor, first: Tensor, k: int, iterations: int = 100) -> Clusters:
+def medoids(distances: Array, first: Array, k: int, iterations: int = 100) -> Clusters:
     """k-medoids++ on given distances.
 
     Args:
@@ -89,97 +102,119 @@ def medoids(distances: Tensor, first: Tensor, k: int, iterations: int = 100) -> 
     Returns:
         ``ids [B, K]`` ascending and ``assignment [B, N]``.
     """
-    batch, count, _ = distances.shape
-    rows = distances.view(batch * count, count)
     ids = _kkz(distances, first, k)
     assignment = nearest_centres(distances, ids)
-    costs = distances.new_zeros(batch * count, dtype=torch.float64)
-    stale = torch.arange(batch * count, device=distances.device)  # tokens whose cluster has changed
+    check = _LateCheck() if not is_synchronous(distances) else _same
     for _ in range(iterations):
-        costs[stale] = _summed_within(rows, assignment, stale)
-        new_ids = _cheapest_members(costs.view(batch, count), assignment, k)
-        if torch.equal(new_ids, ids):
+        new_ids = _cheapest_members(_costs(distances, assignment, k), assignment, k)
+        if check(new_ids, ids):
             break
-        new_assignment = nearest_centres(distances, new_ids)
-        stale = _in_changed_clusters(assignment, new_assignment, k)
-        ids, assignment = new_ids, new_assignment
-    ids = ids.sort(dim=1).values
+        ids, assignment = new_ids, nearest_centres(distances, new_ids)
+    ids = sort(ids)
     return Clusters(ids, nearest_centres(distances, ids))
 
 
-def nearest_centres(distances: Tensor, ids: Tensor) -> Tensor:
+def nearest_centres(distances: Array, ids: Array) -> Array:
     """distances ``[B, N, N]``, ids ``[B, K]`` -> the nearest centre ``[B, N]``; a centre belongs to itself."""
     batch, count, _ = distances.shape
     k = ids.shape[1]
-    offset = torch.arange(batch, device=ids.device)[:, None] * count
-    rows = distances.view(batch * count, count).index_select(0, (ids + offset).flatten())
-    assignment = rows.view(batch, k, count).min(dim=1).indices
-    return assignment.scatter_(1, ids, torch.arange(k, device=ids.device).expand(batch, k))
+    flat = (ids + arange(batch, ids)[:, None] * count).reshape(-1)
+    rows = distances.reshape(batch * count, count)[flat].reshape(batch, k, count)
+    assignment = namespace(rows).argmin(rows, 1)
+    return put(assignment, ids, namespace(ids).broadcast_to(arange(k, ids), ids.shape))
 
 
-def groups(tokens: Tensor) -> tuple[Tensor, ...]:
+def groups(tokens: Array) -> list[Array]:
     """Split ``[B, N, D]`` along B so that the distance matrices of a group fit into ``GROUP_BYTES``."""
-    bytes_per_item = tokens.shape[1] * (tokens.shape[1] * BYTES_PER_PAIR + tokens.shape[2] * 16)
-    return tokens.split(max(1, GROUP_BYTES // bytes_per_item))
+    return _split(tokens, GROUP_BYTES // (tokens.shape[1] * (tokens.shape[1] * BYTES_PER_PAIR + tokens.shape[2] * 16)))
 
 
-def pieces(tokens: Tensor) -> tuple[Tensor, ...]:
+def pieces(tokens: Array) -> list[Array]:
     """Split ``[B, N, D]`` along B so that float64 copies stay in a CPU's cache."""
-    limit = CACHE_BYTES if tokens.device.type == "cpu" else GROUP_BYTES
-    return tokens.split(max(1, limit // (8 * tokens.shape[1] * tokens.shape[2])))
+    limit = CACHE_BYTES if is_synchronous(tokens) else GROUP_BYTES
+    return _split(tokens, limit // (8 * tokens.shape[1] * tokens.shape[2]))
 
 
-def join(parts: list[Clusters], device: torch.device) -> Clusters:
+def join(parts: list[Clusters], like: Array) -> Clusters:
     """One :class:`Clusters` for all groups, on the device the tokens came from."""
-    return Clusters(*(torch.cat(tensors).to(device) for tensors in zip(*parts, strict=True)))
+    return Clusters(*(moved(namespace(like).concatenate(arrays), like) for arrays in zip(*parts, strict=True)))
 
 
-def _kkz(distances: Tensor, first: Tensor, k: int) -> Tensor:
+def _split(tokens: Array, size: int) -> list[Array]:
+    """Parts of at most ``size`` batch items, at least one item each; an empty batch is one part."""
+    size = max(1, size)
+    return [tokens[start : start + size] for start in range(0, max(1, len(tokens)), size)]
+
+
+def _kkz(distances: Array, first: Array, k: int) -> Array:
     """distances ``[B, N, N]``, first ``[B]`` -> ids ``[B, K]`` in the order chosen."""
+    xp = namespace(distances)
     batch, count, _ = distances.shape
     # A chosen token is at -1 from itself, so it can never again be the farthest, not even among copies.
-    diagonal = distances.diagonal(dim1=1, dim2=2).fill_(-1)
-    rows = distances.view(batch * count, count)
-    offset = torch.arange(batch, device=rows.device) * count
+    diagonal = distances.reshape(batch, count * count)[:, :: count + 1]
+    diagonal[:] = -1
+    rows = distances.reshape(batch * count, count)
+    offset = arange(batch, distances) * count
     ids = [first]
-    nearest = rows.index_select(0, first + offset)  # [B, N] distance to the nearest chosen token
+    nearest = rows[first + offset]  # [B, N] distance to the nearest chosen token
     while len(ids) < k:
-        farthest = nearest.argmax(dim=1)  # the first one where several are
+        farthest = xp.argmax(nearest, 1)  # the first one where several are
         ids.append(farthest)
-        torch.minimum(nearest, rows.index_select(0, farthest + offset), out=nearest)
-    diagonal.fill_(0)
-    return torch.stack(ids, dim=1)
+        xp.minimum(nearest, rows[farthest + offset], out=nearest)
+    diagonal[:] = 0
+    return xp.stack(ids, 1)
 
 
-def _summed_within(rows: Tensor, assignment: Tensor, which: Tensor) -> Tensor:
-    """The summed distance ``[M]`` of each token in ``which [M]`` to the members of its own cluster."""
-    count = rows.shape[1]
-    labels = assignment.to(torch.int16 if count < 2**15 else torch.int32)
-    to_all = rows if len(which) == len(rows) else rows.index_select(0, which)  # [M, N]
-    same_cluster = labels.flatten()[which][:, None] == labels[which // count]  # [M, N]
-    return torch.where(same_cluster, to_all, 0).sum(dim=1, dtype=torch.float64)
+def _costs(distances: Array, assignment: Array, k: int) -> Array:
+    """The summed distance ``[B, N]`` float64 of each token to the members of its own cluster ``assignment [B, N]``."""
+    xp = namespace(distances)
+    batch, count = assignment.shape
+    if not is_synchronous(distances):  # shapes must not depend on values
+        labels = cast(assignment, "int16" if count < 2**15 else "int32")
+        same_cluster = labels[:, :, None] == labels[:, None, :]
+        return xp.sum(xp.where(same_cluster, distances, 0), 2, dtype=xp.float64)
+    # Pairs of members only: far fewer than all pairs of tokens. With tokens sorted by cluster, the members of a
+    # cluster follow each other; every token is repeated beside all members of its own.
+    labels = (assignment + arange(batch, assignment)[:, None] * k).reshape(-1)
+    by_cluster = order(labels)
+    sizes = xp.bincount(labels, minlength=batch * k)
+    starts, sizes = (xp.cumsum(sizes, 0) - sizes)[labels], sizes[labels]  # of the cluster of every token
+    ends = xp.cumsum(sizes, 0)
+    token = repeat(arange(batch * count, distances), sizes)  # [pairs]
+    member = by_cluster[arange(len(token), distances) + repeat(starts - ends + sizes, sizes)]
+    between = cast(distances.reshape(-1)[token * count + member % count], "float64")
+    return sums_by_label(between[None], token[None], batch * count).reshape(batch, count)
 
 
-def _cheapest_members(costs: Tensor, assignment: Tensor, k: int) -> Tensor:
+def _cheapest_members(costs: Array, assignment: Array, k: int) -> Array:
     """costs ``[B, N]``, assignment ``[B, N]`` -> the member of lowest cost of each cluster ``[B, K]``."""
-    batch, count = costs.shape
-    lowest = costs.new_full((batch, k), torch.inf).scatter_reduce_(1, assignment, costs, "amin")
-    position = torch.arange(count, device=costs.device).expand(batch, count)
-    candidates = torch.where(costs == lowest.gather(1, assignment), position, count)
-    return position.new_full((batch, k), count).scatter_reduce_(1, assignment, candidates, "amin")
+    count = costs.shape[1]
+    lowest = lowest_by_label(costs, assignment, k, float("inf"))
+    position = arange(count, costs)
+    candidates = namespace(costs).where(costs == gather(lowest, assignment), position, count)
+    return lowest_by_label(candidates, assignment, k, count)
 
 
-def _in_changed_clusters(before: Tensor, after: Tensor, k: int) -> Tensor:
-    """The tokens ``[M]`` (flat ids) that are, after a move, in a cluster that lost or gained a member."""
-    moved = before != after
-    changed = torch.zeros(before.shape[0], k, dtype=torch.bool, device=before.device)
-    video = torch.arange(before.shape[0], device=before.device)[:, None].expand_as(before)
-    changed[video[moved], before[moved]] = True
-    changed[video[moved], after[moved]] = True
-    return changed.gather(1, after).flatten().nonzero().squeeze(1)
+def _same(new_ids: Array, ids: Array) -> bool:
+    return bool((new_ids == ids).all())
 
 
-def _prepare(tokens: Tensor, metric: Metric, normalise: bool, centre: Centre) -> tuple[Tensor, Tensor]:
+class _LateCheck:
+    """Whether ids have settled, as of the question before: the GPU has further rounds to do while the host waits."""
+
+    def __init__(self) -> None:
+        self.round = 0
+        self.asked: LateAnswer | None = None
+
+    def __call__(self, new_ids: Array, ids: Array) -> bool:
+        self.round += 1
+        if self.round % ROUNDS_BETWEEN_CHECKS:
+            return False
+        asked, self.asked = self.asked, LateAnswer((new_ids == ids).all())
+        return asked is not None and asked.read()
+
+
+def _prepare(tokens: Array, metric: Metric, normalise: bool, centre: Centre) -> tuple[Array, Array]:
     """tokens ``[B, N, D]`` -> summable distances ``[B, N, N]`` and the token of largest norm ``[B]``.
 
     The member nearest to the mean is the one with the smallest sum of squared distances to the members
@@ -191,13 +226,14 @@ def _prepare(tokens: Tensor, metric: Metric, normalise: bool, centre: Centre) ->
         raise ClusterError(f'centre must be "medoid" or "nearest-to-mean", got {centre!r}')
     # On unit tokens 1 - cos is half the squared distance: no root there either.
     squared = metric == "cosine" or centre == "nearest-to-mean"
+    xp = namespace(tokens)
     matrices, first = [], []
-    for piece in pieces(tokens):
+    for piece in pieces(detached(tokens)):
         if normalise or metric == "cosine":
-            norms = whole_numbers(piece)[0].square().sum(dim=2)  # of the tokens as they came
+            norms = xp.square(whole_numbers(piece)[0]).sum(2)  # of the tokens as they came
             matrix = exact_distances(unit_tokens(piece), squared=squared).matrix
         else:
             matrix, norms, _ = exact_distances(piece, squared=squared)
-        first.append(norms.max(dim=1).indices)
+        first.append(xp.argmax(norms, 1))
         matrices.append(matrix)
-    return torch.cat(matrices), torch.cat(first)
+    return xp.concatenate(matrices), xp.concatenate(first)

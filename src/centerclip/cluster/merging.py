@@ -5,15 +5,30 @@
 - :func:`size_bias`: ToMe's proportional attention.
 """
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from ..errors import ClusterError
+from .arrays import (
+    Array,
+    add_rows,
+    arange,
+    cast,
+    full,
+    full_precision,
+    gather,
+    gather_rows,
+    namespace,
+    order,
+    put,
+    smallest,
+    sort,
+    sums_by_label,
+)
 from .distances import check_tokens, exact_distances, unit_tokens, whole_numbers
 from .kmedoids import Clusters, groups, join, nearest_centres
 
 
-def cluster_means(tokens: Tensor, assignment: Tensor, k: int, sizes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def cluster_means(tokens: Array, assignment: Array, k: int, sizes: Array | None = None) -> tuple[Array, Array]:
     """The mean of every cluster. Gradients flow to all of its members.
 
     Args:
@@ -26,21 +41,21 @@ def cluster_means(tokens: Tensor, assignment: Tensor, k: int, sizes: Tensor | No
         means ``[B, K, D]`` in the type of the tokens, and sizes ``[B, K]`` float32.
     """
     if sizes is None:
-        sizes = torch.ones(assignment.shape, device=tokens.device)
-    members = torch.nn.functional.one_hot(assignment, k).mT * sizes[:, None, :]  # [B, K, N]
-    totals = members.sum(dim=2)
-    with torch.autocast(tokens.device.type, enabled=False):
-        means = torch.bmm(members / totals[:, :, None], tokens.float())
-    return means.to(tokens.dtype), totals
+        sizes = full(assignment.shape, 1, "float32", tokens)
+    members = (assignment[:, None, :] == arange(k, tokens)[:, None]) * sizes[:, None, :]  # [B, K, N]
+    totals = members.sum(2)
+    with full_precision(tokens):
+        means = namespace(tokens).matmul(members / totals[:, :, None], cast(tokens, "float32"))
+    return cast(means, tokens.dtype), totals
 
 
-def cluster_sizes(assignment: Tensor, k: int, sizes: Tensor | None = None) -> Tensor:
+def cluster_sizes(assignment: Array, k: int, sizes: Array | None = None) -> Array:
     """How many tokens are in each cluster, ``[B, K]``; the arguments are those of :func:`cluster_means`."""
-    weights = torch.ones(assignment.shape, device=assignment.device) if sizes is None else sizes
-    return weights.new_zeros(len(assignment), k).scatter_add_(1, assignment, weights)
+    sizes = full(assignment.shape, 1, "float32", assignment) if sizes is None else sizes
+    return sums_by_label(sizes, assignment, k)
 
 
-def size_bias(sizes: Tensor, frames: float, prefix: int) -> Tensor:
+def size_bias(sizes: Array, frames: float, prefix: int) -> Array:
     """What proportional attention adds to the keys: the logarithm of how many tokens each stands for.
 
     A cluster of 5 tokens then gets the attention that its 5 members would have got. The averaged prefix tokens stand
@@ -55,11 +70,11 @@ def size_bias(sizes: Tensor, frames: float, prefix: int) -> Tensor:
     Returns:
         ``[B, prefix + K]`` float32.
     """
-    return torch.cat([sizes.new_zeros(len(sizes), prefix), torch.log(sizes / frames)], dim=1)
+    xp = namespace(sizes)
+    return xp.concatenate([full((len(sizes), prefix), 0, "float32", sizes), xp.log(sizes / frames)], 1)
 
 
-@torch.no_grad()
-def soft_matching(tokens: Tensor, k: int, *, frame: int | None = None) -> Clusters:
+def soft_matching(tokens: Array, k: int, *, frame: int | None = None) -> Clusters:
     """Merge the most similar tokens, round by round, until ``k`` groups are left.
 
     In a round every second token is paired with the most similar (cosine) of the others, and the most similar pairs
@@ -76,43 +91,39 @@ def soft_matching(tokens: Tensor, k: int, *, frame: int | None = None) -> Cluste
         merged tokens are the means of the groups, :func:`~centerclip.cluster.cluster_means`.
     """
     check_tokens(tokens, k)
-    order = torch.arange(tokens.shape[1], device=tokens.device)
+    sides = arange(tokens.shape[1], tokens)
     if frame is not None and frame % 2 == 0:
-        order = order ^ (order // frame % 2)  # neighbours change places in every second frame
-    ids, assignment = join([_merge(group, k) for group in groups(tokens[:, order])], tokens.device)
-    ids, places = order[ids].sort(dim=1)
-    return Clusters(ids, places.argsort(dim=1).gather(1, assignment)[:, order])  # ``order`` is its own inverse
+        sides = sides ^ (sides // frame % 2)  # neighbours change places in every second frame
+    ids, assignment = join([_merge(group, k) for group in groups(tokens[:, sides])], tokens)
+    ids = sides[ids]
+    places = order(order(ids))  # of each group once ids ascend
+    return Clusters(sort(ids), gather(places, assignment)[:, sides])  # ``sides`` is its own inverse
 
 
-def _merge(tokens: Tensor, k: int) -> Clusters:
+def _merge(tokens: Array, k: int) -> Clusters:
+    xp = namespace(tokens)
     sums, _ = whole_numbers(tokens)  # [B, M, D]: the sum of each group; a sum points where the mean does
-    batch, count, width = sums.shape
-    ids = torch.arange(count, device=sums.device).expand(batch, count)  # [B, M]: the token that stands for a group
+    batch, count, _ = sums.shape
+    ids = xp.broadcast_to(arange(count, sums), (batch, count))  # [B, M]: the token that stands for a group
     assignment = ids  # [B, N]: the group of every token
     while (left := sums.shape[1]) > k:
         merged = min(left - k, left // 2)
         whole, _ = whole_numbers(unit_tokens(sums))
-        similarity = torch.bmm(whole[:, 0::2], whole[:, 1::2].mT)  # [B, A, M - A] exact
-        best, partner = similarity.max(dim=2)  # the lowest of equals
-        going = torch.argsort(best, dim=1, descending=True, stable=True)[:, :merged]  # [B, merged]
-        source, target = 2 * going, 2 * partner.gather(1, going) + 1  # places in the old order
-        sums = sums.scatter_add(1, _wide(target, width), sums.gather(1, _wide(source, width)))
-        stays = torch.ones(batch, left, dtype=torch.bool, device=sums.device).scatter_(1, source, False)
-        kept = stays.nonzero()[:, 1].view(batch, left - merged)
-        place = (stays.cumsum(dim=1) - 1).scatter(1, source, -1)  # old place -> new place
-        place = place.scatter(1, source, place.gather(1, target))
-        assignment = place.gather(1, assignment)
-        sums, ids = sums.gather(1, _wide(kept, width)), ids.gather(1, kept)
+        similarity = xp.matmul(whole[:, 0::2], whole[:, 1::2].mT)  # [B, A, M - A] exact
+        partner = xp.argmax(similarity, 2)  # the lowest of equals
+        going = order(xp.amax(similarity, 2), descending=True)[:, :merged]  # [B, merged]
+        source, target = 2 * going, 2 * gather(partner, going) + 1  # places in the old order
+        add_rows(sums, target, gather_rows(sums, source))
+        goes = put(full((batch, left), 0, "int64", sums), source, 1)
+        kept = order(goes)[:, : left - merged]
+        place = xp.cumsum(1 - goes, 1) - 1  # old place -> new place
+        place = put(place, source, gather(place, target))
+        assignment = gather(place, assignment)
+        sums, ids = gather_rows(sums, kept), gather(ids, kept)
     return Clusters(ids, assignment)
 
 
-def _wide(places: Tensor, width: int) -> Tensor:
-    """Places ``[B, M]`` as an index ``[B, M, width]`` for gather and scatter."""
-    return places[:, :, None].expand(-1, -1, width)
-
-
-@torch.no_grad()
-def density_peaks(tokens: Tensor, k: int, *, neighbours: int = 5) -> Clusters:
+def density_peaks(tokens: Array, k: int, *, neighbours: int = 5) -> Clusters:
     """Choose ``k`` tokens by density times the distance to the nearest denser token.
 
     The density of a token is ``exp(-mean squared distance to its nearest neighbours / width)``; the densest token of
@@ -129,22 +140,24 @@ def density_peaks(tokens: Tensor, k: int, *, neighbours: int = 5) -> Clusters:
     check_tokens(tokens, k)
     if neighbours < 1:
         raise ClusterError(f"neighbours must be at least 1, got {neighbours}")
-    return join([_peaks(group, k, neighbours) for group in groups(tokens)], tokens.device)
+    return join([_peaks(group, k, neighbours) for group in groups(tokens)], tokens)
 
 
-def _peaks(tokens: Tensor, k: int, neighbours: int) -> Clusters:
+def _peaks(tokens: Array, k: int, neighbours: int) -> Clusters:
+    xp = namespace(tokens)
     squared, _, unit = exact_distances(tokens, squared=True)  # [B, N, N] whole numbers, [B, 1, 1]
     count = squared.shape[1]
     near = min(neighbours, count - 1)
     # The token itself is among the nearest, at 0. Whole numbers add up the same in any order.
-    spread = squared.topk(near + 1, dim=2, largest=False).values.sum(dim=2, dtype=torch.float64)  # [B, N]
-    order = torch.argsort(spread, dim=1, stable=True)  # densest first, copies in the order of their ids
-    place = torch.empty_like(order).scatter_(1, order, torch.arange(count, device=order.device).expand_as(order))
+    spread = xp.sum(smallest(squared, near + 1), 2, dtype=xp.float64)  # [B, N]
+    place = order(order(spread))  # [B, N]: densest first, copies in the order of their ids
     denser = place[:, None, :] < place[:, :, None]  # [B, N, N]: whether the column is denser than the row
-    gap = torch.where(denser, squared, torch.inf).amin(dim=2)
-    gap = torch.where(place == 0, squared.amax(dim=2), gap)
+    gap = xp.amin(xp.where(denser, squared, float("inf")), 2)
+    gap = xp.where(place == 0, xp.amax(squared, 2), gap)
     # log(density * distance): neither underflows on wide tokens, and the order is the same.
     width = tokens.shape[2]
-    score = 0.5 * torch.log(gap.double()) - spread / max(near, 1) * unit[:, :, 0] / width
-    ids = torch.argsort(score, dim=1, descending=True, stable=True)[:, :k].sort(dim=1).values
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # copies are at 0 from each other
+        crowding = xp.where(spread > 0, spread / max(near, 1) * unit[:, :, 0] / width, 0)
+        score = 0.5 * xp.log(cast(gap, "float64")) - crowding
+    ids = sort(order(score, descending=True)[:, :k])
     return Clusters(ids, nearest_centres(squared, ids))

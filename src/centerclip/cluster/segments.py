@@ -3,17 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-
 from ..errors import ClusterError
+from .arrays import Array, arange, gather_rows, is_synchronous, namespace, no_gradients
 from .baselines import check_frames, highest, random_tokens, sparse_sampling
+from .distances import channel_limits
 from .kmedoids import Clusters, kmedoids
 from .merging import cluster_means, cluster_sizes, density_peaks, soft_matching
 from .setting import MERGING, STAGED
 from .spectral import spectral
 
-Chooser = Callable[[Tensor, int], Tensor | Clusters]  # tokens [B, N, D], k -> ids [B, K], with or without assignment
+Chooser = Callable[[Array, int], Array | Clusters]  # tokens [B, N, D], k -> ids [B, K], with or without assignment
 METHODS = tuple(name for name in STAGED if name != "pooling")  # those that choose tokens
 MANY_PATCHES = 100  # the paper gives ViT-B/16 (196 patches) five more neighbours than ViT-B/32 (49)
 
@@ -21,15 +20,15 @@ MANY_PATCHES = 100  # the paper gives ViT-B/16 (196 patches) five more neighbour
 class Centers(NamedTuple):
     """What is left of a video after the segment step, and where it came from."""
 
-    tokens: Tensor  # [V*S, prefix + K, D]: the averaged prefix tokens, then the centres in their order
-    ids: Tensor  # [V*S, K] into the segment's patch tokens, frame by frame, ascending
-    places: Tensor  # [V*S, K, 3]: frame in the video, row, column of every kept token
-    assignment: Tensor | None  # [V*S, N]: the centre each token belongs to; None if the method has none
-    sizes: Tensor | None = None  # [V*S, K]: how many tokens each stands for; None if the method has no clusters
+    tokens: Array  # [V*S, prefix + K, D]: the averaged prefix tokens, then the centres in their order
+    ids: Array  # [V*S, K] into the segment's patch tokens, frame by frame, ascending
+    places: Array  # [V*S, K, 3]: frame in the video, row, column of every kept token
+    assignment: Array | None  # [V*S, N]: the centre each token belongs to; None if the method has none
+    sizes: Array | None = None  # [V*S, K]: how many tokens each stands for; None if the method has no clusters
 
 
 def centers(
-    hidden: Tensor,
+    hidden: Array,
     *,
     frames: int,
     segments: int,
@@ -38,11 +37,11 @@ def centers(
     options: Mapping[str, Any] | None = None,
     prefix: int = 1,
     grid: tuple[int, int] | None = None,
-    places: Tensor | None = None,
-    scores: Tensor | None = None,
-    sizes: Tensor | None = None,
+    places: Array | None = None,
+    scores: Array | None = None,
+    sizes: Array | None = None,
     training: bool = False,
-    generator: torch.Generator | None = None,
+    generator: Any = None,
 ) -> Centers:
     """Cut videos into segments and keep the ``k`` centre tokens of each; average the [CLASS] tokens.
 
@@ -83,14 +82,14 @@ def centers(
         generator=generator,
     )
     if places is None:
-        places = patch_places(len(hidden), frames, length, grid, hidden.device)
+        places = patch_places(len(hidden), frames, length, grid, hidden)
     elif places.shape != (len(hidden), length, 3):
         raise ClusterError(f"places must be {[len(hidden), length, 3]}, got {list(places.shape)}")
     return Centers(tokens, ids, follow_places(places, ids), assignment, sizes)
 
 
 def keep_centers(
-    hidden: Tensor,
+    hidden: Array,
     *,
     frames: int,
     segments: int,
@@ -99,11 +98,11 @@ def keep_centers(
     options: Mapping[str, Any] | None = None,
     merge: bool | None = None,
     prefix: int = 1,
-    scores: Tensor | None = None,
-    sizes: Tensor | None = None,
+    scores: Array | None = None,
+    sizes: Array | None = None,
     training: bool = False,
-    generator: torch.Generator | None = None,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    generator: Any = None,
+) -> tuple[Array, Array, Array | None, Array | None]:
     """The segment step of :func:`centers` without the places; ``merge`` also merges what a function chooses.
 
     Returns:
@@ -123,38 +122,40 @@ def keep_centers(
     if scores is not None:
         scores = scores.reshape(-1, merged * length)
     choose = chooser_for(method, dict(options or {}), merged, length, training, generator, scores)
-    with torch.no_grad():
+    with no_gradients(hidden):
         chosen = choose(patches, k)
     ids, assignment = chosen if isinstance(chosen, tuple) else (chosen, None)
-    averaged = hidden[:, :prefix].unflatten(0, (-1, merged)).mean(dim=1)
+    averaged = hidden[:, :prefix].reshape(len(patches), merged, prefix, hidden.shape[2]).mean(1)
     before = None if sizes is None else sizes.reshape(-1, merged * length)
-    after: Tensor | None
+    after: Array | None
     if method in MERGING if merge is None else merge:
         if assignment is None:
             raise ClusterError("a function whose tokens are merged must return Clusters, not ids alone")
         kept, after = cluster_means(patches, assignment, k, before)
     else:
-        kept = patches.gather(1, ids[:, :, None].expand(-1, -1, patches.shape[2]))
+        kept = gather_rows(patches, ids)
         after = None if assignment is None else cluster_sizes(assignment, k, before)
-    return torch.cat([averaged, kept], dim=1), ids, assignment, after
+    xp = namespace(hidden)
+    if not is_synchronous(hidden):  # where nobody looks for NaN (see ``whole_numbers``), a segment with NaN stays NaN
+        finite = xp.isfinite(channel_limits(patches.detach())).all(1)
+        kept = xp.where(finite[:, None, None], kept, float("nan"))
+    return xp.concatenate([averaged, kept], 1), ids, assignment, after
 
 
-def patch_places(
-    sequences: int, frames: int, length: int, grid: tuple[int, int] | None, device: torch.device
-) -> Tensor:
-    """``[sequences, length, 3]``: frame in the video, row and column of every patch."""
+def patch_places(sequences: int, frames: int, length: int, grid: tuple[int, int] | None, like: Array) -> Array:
+    """``[sequences, length, 3]``: frame in the video, row and column of every patch, on the device of ``like``."""
     rows, columns = grid or (round(length**0.5), round(length**0.5))
     if rows * columns != length:
         raise ClusterError(f"{length} patches are not a {rows} x {columns} grid; pass grid=(rows, columns)")
-    frame = torch.arange(sequences, device=device) % frames
-    patch = torch.arange(length, device=device)
+    xp = namespace(like)
+    frame, patch = arange(sequences, like) % frames, arange(length, like)
     parts = [frame[:, None], patch // columns, patch % columns]
-    return torch.stack([part.expand(sequences, length) for part in parts], dim=2)
+    return xp.stack([xp.broadcast_to(part, (sequences, length)) for part in parts], 2)
 
 
-def follow_places(places: Tensor, ids: Tensor) -> Tensor:
+def follow_places(places: Array, ids: Array) -> Array:
     """The places ``[V*S, K, 3]`` of the tokens kept by ``ids [V*S, K]``, from those before, ``[V*T, L, 3]``."""
-    return places.reshape(len(ids), -1, 3).gather(1, ids[:, :, None].expand(-1, -1, 3))
+    return gather_rows(places.reshape(len(ids), -1, 3), ids)
 
 
 def chooser_for(
@@ -163,8 +164,8 @@ def chooser_for(
     merged: int,
     length: int,
     training: bool,
-    generator: torch.Generator | None,
-    scores: Tensor | None = None,
+    generator: Any,
+    scores: Array | None = None,
 ) -> Chooser:
     """The function that chooses ids for a method, for segments of ``merged`` frames of ``length`` patches."""
     if callable(method):

@@ -6,12 +6,10 @@ rounded to a grid far coarser than the error of any solver, so every solver lead
 """
 
 import warnings
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import Any, Literal
 
 from ..errors import ClusterError
+from .arrays import Array, arange, cast, kth_smallest, namespace
 from .distances import check_tokens, exact_distances, unit_tokens
 from .kmedoids import Clusters, groups, join, medoids, pieces
 
@@ -26,9 +24,8 @@ class SigmaWarning(UserWarning):
     """``sigma`` is far too small for the tokens: their similarity graph has no edges left."""
 
 
-@torch.no_grad()
 def spectral(
-    tokens: Tensor,
+    tokens: Array,
     k: int,
     *,
     neighbours: int = 15,
@@ -62,14 +59,13 @@ def spectral(
         )
         # Rows have norm 1, so KKZ starts from the row that was longest before: the token that the K
         # eigenvectors describe best.
-        first = (strength * 2**GRID_BITS).round_().argmax(dim=1)
+        first = namespace(tokens).round(strength * 2**GRID_BITS).argmax(1)
         parts.append(medoids(_row_distances(rows), first, k, iterations))
-    return join(parts, tokens.device)
+    return join(parts, tokens)
 
 
-@torch.no_grad()
 def spectral_embedding(
-    tokens: Tensor,
+    tokens: Array,
     k: int,
     *,
     neighbours: int = 15,
@@ -77,7 +73,7 @@ def spectral_embedding(
     graph: Graph = "knn",
     normalise: bool = False,
     solver: Solver = "eigh",
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Array, Array]:
     """The K eigenvectors of smallest eigenvalue, as one row of norm 1 for every token.
 
     Arguments are those of :func:`spectral`.
@@ -91,22 +87,23 @@ def spectral_embedding(
         laplacian(similarity_graph(piece, neighbours=neighbours, sigma=sigma, graph=graph, normalise=normalise))
         for piece in pieces(tokens)
     ]
-    values, vectors = _smallest(torch.cat(laplacians), solver)
+    xp = namespace(tokens)
+    values, vectors = _smallest(xp.concatenate(laplacians), solver)
     vectors = vectors[:, :, :k] * _complete(values, k)[:, None, :]
-    strength = vectors.square().sum(dim=2)
-    rows = vectors / strength.sqrt()[:, :, None]
-    return torch.where((strength > EIGENGAP)[:, :, None], rows, 0), strength
+    strength = xp.square(vectors).sum(2)
+    strong = strength > EIGENGAP
+    rows = vectors / xp.sqrt(xp.where(strong, strength, 1))[:, :, None]
+    return xp.where(strong[:, :, None], rows, 0), strength
 
 
-@torch.no_grad()
 def similarity_graph(
-    tokens: Tensor,
+    tokens: Array,
     *,
     neighbours: int = 15,
     sigma: float | Literal["median"] = 2.0,
     graph: Graph = "knn",
     normalise: bool = False,
-) -> Tensor:
+) -> Array:
     """Weights ``[B, N, N]`` (float64, symmetric, self loops of 1) between tokens ``[B, N, D]``."""
     if graph not in ("knn", "dense"):
         raise ClusterError(f'graph must be "knn" or "dense", got {graph!r}')
@@ -118,36 +115,35 @@ def similarity_graph(
     keep = None
     if graph == "knn" and neighbours < matrix.shape[1]:
         # Everything up to the distance of the last neighbour: ties come together, so their order does not matter.
-        reach = matrix.kthvalue(neighbours, dim=-1, keepdim=True).values
-        keep = matrix <= reach
+        keep = matrix <= kth_smallest(matrix, neighbours)
         keep = keep | keep.mT
-    distances = matrix.double().mul_(unit)
+    distances = cast(matrix, "float64") * unit
     if sigma == "median":
         weights = _heat(distances, _median(distances))
     else:
-        weights = _heat(distances, distances.new_tensor(float(sigma)))
+        weights = _heat(distances, float(sigma))
         broken = _falls_apart(weights)
         if bool(broken.any()):
             typical = _median(distances)
+            middle = kth_smallest(typical[broken][:, 0, 0], (int(broken.sum()) + 1) // 2)
             warnings.warn(
                 f"sigma={sigma:g} is too small for {int(broken.sum())} of {len(tokens)} sets of tokens "
-                f"(median distance {typical[broken].median().item():.3g}): no edge of the graph is left. "
+                f"(median distance {float(middle[0]):.3g}): no edge of the graph is left. "
                 'Used sigma="median" for them; pass sigma="median" to choose it yourself.',
                 SigmaWarning,
                 stacklevel=2,
             )
             weights[broken] = _heat(distances[broken], typical[broken])
-    return weights if keep is None else weights.mul_(keep)
+    return weights if keep is None else weights * keep
 
 
-def laplacian(weights: Tensor) -> Tensor:
+def laplacian(weights: Array) -> Array:
     """The normalised Laplacian ``[B, N, N]`` of a graph's weights ``[B, N, N]`` with self loops."""
-    scale = weights.sum(dim=2).rsqrt()  # self loops keep every degree at 1 or more
-    similar = weights * scale[:, :, None] * scale[:, None, :]
-    return torch.eye(weights.shape[1], dtype=weights.dtype, device=weights.device) - similar
+    scale = 1 / namespace(weights).sqrt(weights.sum(2))  # self loops keep every degree at 1 or more
+    return cast(_eye(weights), weights.dtype) - weights * scale[:, :, None] * scale[:, None, :]
 
 
-def sign_flip(matrix: Tensor, left: Tensor, values: Tensor, right: Tensor | None = None) -> Tensor:
+def sign_flip(matrix: Array, left: Array, values: Array, right: Array | None = None) -> Array:
     """The paper's Algorithm 2: turn singular vectors towards the side where most of the data lies.
 
     Args:
@@ -161,55 +157,69 @@ def sign_flip(matrix: Tensor, left: Tensor, values: Tensor, right: Tensor | None
     """
     right = left if right is None else right
     between = left.mT @ left  # [B, K, K]
-    between = between - torch.diag_embed(between.diagonal(dim1=1, dim2=2))
+    between = between * ~_eye(between)
     # Row k is u_k^T (matrix - the other K-1 terms of the decomposition).
     projected = left.mT @ matrix - (between * values[:, None, :]) @ right.mT  # [B, K, N]
-    towards = (projected.sign() * projected.square()).sum(dim=2)  # [B, K]
-    return left * torch.where(towards < 0, -1.0, 1.0)[:, None, :].to(left.dtype)
+    towards = (projected * abs(projected)).sum(2)  # [B, K]
+    return left * (1 - 2 * cast(towards < 0, left.dtype))[:, None, :]
 
 
-def _heat(distances: Tensor, sigma: Tensor) -> Tensor:
-    return distances.div(sigma * 2**0.5).square_().neg_().exp_()
+def _eye(matrix: Array) -> Array:
+    """Where the diagonal of ``[B, N, N]`` is: ``[N, N]`` bool."""
+    ids = arange(matrix.shape[-1], matrix)
+    return ids[:, None] == ids
 
 
-def _median(distances: Tensor) -> Tensor:
+def _heat(distances: Array, sigma: Any) -> Array:
+    xp = namespace(distances)
+    return xp.exp(-xp.square(distances / (sigma * 2**0.5)))
+
+
+def _median(distances: Array) -> Array:
     """The median distance ``[B, 1, 1]`` between different tokens; tiny, not zero, where all are equal."""
+    xp = namespace(distances)
     batch, count, _ = distances.shape
-    pairs = distances.masked_fill(torch.eye(count, dtype=torch.bool, device=distances.device), torch.nan)
-    return pairs.view(batch, count * count).nanmedian(dim=1).values.nan_to_num(0.0).clamp(min=1e-300)[:, None, None]
+    pairs = xp.where(_eye(distances), float("inf"), distances).reshape(batch, count * count)
+    median = kth_smallest(pairs, max(1, (count * count - count + 1) // 2))[:, :, None]
+    return xp.clip(xp.where(xp.isfinite(median), median, 0), 1e-300, None)
 
 
-def _falls_apart(weights: Tensor) -> Tensor:
+def _falls_apart(weights: Array) -> Array:
     """Whether ``[B]`` most tokens have no edge but their self loop."""
     count = weights.shape[1]
     if count == 1:
-        return torch.zeros(len(weights), dtype=torch.bool, device=weights.device)
-    strongest = weights.masked_fill(torch.eye(count, dtype=torch.bool, device=weights.device), 0).amax(dim=2)
-    return strongest.median(dim=1).values < WEAKEST_EDGE
+        return weights[:, 0, 0] < 0
+    strongest = namespace(weights).amax(weights * ~_eye(weights), 2)
+    return kth_smallest(strongest, (count + 1) // 2)[:, 0] < WEAKEST_EDGE
 
 
-def _smallest(matrix: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
+def _smallest(matrix: Array, solver: Solver) -> tuple[Array, Array]:
     """Eigenvalues ``[B, N]`` ascending and eigenvectors ``[B, N, N]`` in that order."""
+    xp = namespace(matrix)
     if solver == "eigh":
-        values, vectors = torch.linalg.eigh(matrix)
+        values, vectors = xp.linalg.eigh(matrix)
         return values, vectors
     if solver == "svd":
-        left, values, _ = torch.linalg.svd(matrix)
-        return values.flip(1), left.flip(2)
+        left, values, _ = xp.linalg.svd(matrix)
+        return xp.flip(values, (1,)), xp.flip(left, (2,))
     raise ClusterError(f'solver must be "eigh" or "svd", got {solver!r}')
 
 
-def _complete(values: Tensor, k: int) -> Tensor:
+def _complete(values: Array, k: int) -> Array:
     """Which ``[B, K]`` of the first K eigenvectors to keep: up to the last one that a gap follows."""
-    gaps = torch.diff(values, dim=1, append=values.new_full((len(values), 1), torch.inf))[:, :k] > EIGENGAP
-    return gaps.flip(1).cummax(dim=1).values.flip(1)
+    xp = namespace(values)
+    gaps = xp.concatenate([values[:, 1:] - values[:, :-1], values[:, :1] * 0 + float("inf")], 1)[:, :k] > EIGENGAP
+    return xp.flip(xp.cumsum(xp.flip(gaps, (1,)), 1), (1,)) > 0
 
 
-def _row_distances(rows: Tensor) -> Tensor:
+def _row_distances(rows: Array) -> Array:
     """Distances ``[B, N, N]`` of rows ``[B, N, K]`` of norm 1 (or 0), as whole numbers up to 2^24."""
-    norms = rows.square().sum(dim=2).round_()
-    squared = torch.bmm(rows, rows.mT).mul_(-2).add_(norms[:, :, None]).add_(norms[:, None, :])
-    squared = squared.mul_(2**GRID_BITS).round_().clamp_(min=0).mul_(2.0**-GRID_BITS)
-    squared.diagonal(dim1=1, dim2=2).fill_(0)
-    squared = torch.maximum(squared, squared.mT)  # to the bit
-    return squared.sqrt_().mul_(2**23).round_().float()
+    xp = namespace(rows)
+    norms = xp.round(xp.square(rows).sum(2))
+    squared = xp.matmul(rows, rows.mT)
+    squared *= -2
+    squared += norms[:, :, None]
+    squared += norms[:, None, :]
+    squared = xp.clip(xp.round(squared * 2**GRID_BITS), 0, None) * 2.0**-GRID_BITS
+    squared = xp.where(_eye(squared), 0, xp.maximum(squared, squared.mT))  # symmetric to the bit
+    return cast(xp.round(xp.sqrt(squared) * 2**23), "float32")

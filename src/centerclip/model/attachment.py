@@ -150,7 +150,7 @@ class Attachment:
                 before = (
                     self._recorded[-1].places
                     if earlier
-                    else patch_places(len(hidden), self.frames, hidden.shape[1] - self.prefix, None, hidden.device)
+                    else patch_places(len(hidden), self.frames, hidden.shape[1] - self.prefix, None, hidden)
                 )
                 self._recorded.append(KeptTokens(stage, ids, follow_places(before, ids), assignment))
         return (reduced, *output[1:]) if isinstance(output, tuple) else reduced
