@@ -115,7 +115,8 @@ def search(
             filters = (below, name, min_duration, max_duration, after, before, min_score)
             typer.echo(_why_nothing(index, filtered=any(each is not None for each in filters)))
         _print_hits(results, thumbnails)
-    _write_files(results, save, exact, playlist)
+    if save is not None or playlist is not None:
+        _write_files(results, save, exact, playlist)
 
 
 def as_object(results: "Results") -> dict[str, Any]:
