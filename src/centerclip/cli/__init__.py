@@ -10,7 +10,7 @@ import typer
 
 from .. import __version__
 from ..errors import CenterClipError, Interrupted, extras_named
-from . import bench, data, demo, doctor, evaluate, features, index, report, search, serve, show, train
+from . import bench, data, demo, doctor, evaluate, export, features, index, report, search, serve, show, train
 from .common import printable, show_downloads
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ for panel, command, example in (
     (YOURS, index.remove, "remove ~/Videos/private"),
     (YOURS, demo.demo, "demo"),
     (YOURS, doctor.doctor, "doctor ~/Videos"),
+    (YOURS, export.export, "export owner/model -o my-model"),
     (RESEARCH, show.show, "show dog.mp4 --model openai/clip-vit-base-patch32 -o centres.png"),
     (RESEARCH, train.train, "train msrvtt/b32-B6-4-49 --root DATA"),
     (RESEARCH, evaluate.evaluate, "evaluate runs/msrvtt-b32-B6-4-49 msrvtt --root DATA"),

@@ -25,7 +25,17 @@ from ..cluster.setting import MERGING
 from ..errors import MissingExtra, ModelError, SettingError, WrongWeights, first_line
 from ..parallel import usable_cores
 from .backbone import load_preprocess, read_settings
-from .conversion import add_int8, cache_folder, convert, find_form, keep_report, load_report, said, vision_parts
+from .conversion import (
+    add_int8,
+    cache_folder,
+    convert,
+    export_form,
+    find_form,
+    keep_report,
+    load_report,
+    said,
+    vision_parts,
+)
 from .hub import CONFIG_FILE, SETTINGS_FILE, find_model, read_json
 from .pipeline import Bools, Floats, Pixels, VideoEncoder
 from .precision import EXACT, WINDOW_FRAMES, Closeness, choose, compare, read_report
@@ -129,6 +139,35 @@ def why_not(folder: Path, clustering: Setting | None = None) -> str:
     from .graphs import supports
 
     return (supports(read_json(folder / CONFIG_FILE)) or "").partition(": pip install")[0]
+
+
+def export_model(name: str | Path, target: Path, *, precision: str = "auto") -> dict[str, Any]:
+    """Write a model in the form that runs without torch and without its source.
+
+    Args:
+        name: a Hugging Face hub name, a folder, or ``"demo"``.
+        target: a new folder, or one that an earlier export wrote.
+        precision: ``"float32"``, ``"int8"``, or ``"auto"``: float32, and int8 too where this machine would take it.
+
+    Returns:
+        ``folder``, ``precisions``, ``files`` with their sizes, and what was ``measured`` of the precisions.
+
+    Raises:
+        ModelError: the model cannot be converted, the precision is not close to float32, or the target is in use.
+    """
+    if Path(resolve_model(name)).expanduser().is_file():
+        raise ModelError(f"{name} is a checkpoint file: open it with torch and save_pretrained() it as a folder first")
+    folder = find_model(name)
+    reason = why_not(folder, Setting())
+    if reason:
+        raise ModelError(f"{name} cannot be exported: {reason}")
+    encoder = OnnxEncoder(folder, clustering="none", device="cpu", precision=precision)
+    precisions = [encoder.precision]
+    if precision == "auto" and encoder.precision != EXACT and encoder._form.has(EXACT):
+        precisions.insert(0, EXACT)
+    files = export_form(encoder._form, folder, target, precisions)
+    sizes = {file: (target / file).stat().st_size for file in files}
+    return {"folder": str(target), "precisions": precisions, "files": sizes, "measured": encoder.report}
 
 
 def _may_have_gpu() -> bool:
