@@ -101,8 +101,10 @@ class MemoryStore:
     def add(self, videos: Sequence[AddedVideo], files: Sequence[File]) -> None:
         """Add videos that are not there yet, then files."""
         old = self._view
-        fresh = {video.id: (video, segments, lines) for video, segments, lines in reversed(videos)}
-        fresh = {video: parts for video, parts in fresh.items() if video not in old.videos}
+        fresh: dict[str, AddedVideo] = {}
+        for added in videos:
+            if added[0].id not in old.videos:
+                fresh.setdefault(added[0].id, added)
         for file in files:
             if file.video and file.video not in old.videos and file.video not in fresh:
                 raise KeyError(file.video)

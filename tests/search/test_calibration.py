@@ -37,19 +37,18 @@ def world() -> tuple[MemoryStore, Calibration, Floats, Floats]:
     store = MemoryStore(WIDTH)
     for topic in range(40):
         times = np.arange(4, dtype=np.float32)
-        store.add([(Video(str(topic), 4, 1, 1, 0), Segments(times, times + 1, about(np.full(4, topic), 0.8)))], [])
-    calibration = Calibration(Path("/not/there"), WIDTH)
+        store.add([(Video(str(topic), 4, 1, 1, 0), Segments(times, times + 1, about(np.full(4, topic), 0.8)), ())], [])
+    calibration = Calibration(store)
     calibration.vectors = about(random.integers(0, 80, len(background_sentences())), 0.8)
     return store, calibration, about(np.arange(40), 0.8), about(np.arange(40, 80), 0.8)
 
 
 def test_what_is_there_is_likely_and_what_is_not_is_not_sure(
-    world: tuple[MemoryStore, Calibration, Floats, Floats], tmp_path: Path
+    world: tuple[MemoryStore, Calibration, Floats, Floats],
 ) -> None:
     store, calibration, there, absent = world
-    calibration.path = tmp_path / "calibration.npz"
-    calibration.measure(store.view())
-    again = Calibration(tmp_path, WIDTH)  # it is kept
+    calibration.measure()
+    again = Calibration(store)  # it is kept
 
     def share_above(cut: float, queries: Floats) -> float:
         best = [max(again.confidences(query, rank(store.view(), query, 10))) for query in queries]
@@ -60,11 +59,10 @@ def test_what_is_there_is_likely_and_what_is_not_is_not_sure(
 
 
 def test_every_hit_has_a_grade_of_its_own(
-    world: tuple[MemoryStore, Calibration, Floats, Floats], tmp_path: Path
+    world: tuple[MemoryStore, Calibration, Floats, Floats],
 ) -> None:
     store, calibration, there, _ = world
-    calibration.path = tmp_path / "calibration.npz"
-    calibration.measure(store.view())
+    calibration.measure()
     confidences = np.array([calibration.confidences(query, rank(store.view(), query, 10)) for query in there])
     assert confidences.shape == (40, 10)
     assert (confidences[:, 0] > confidences[:, 1:].max(axis=1)).mean() > 0.9
@@ -128,26 +126,25 @@ def test_what_is_not_in_the_bundled_clips_is_rarely_sure(demo_index: VideoIndex)
 
 
 def test_an_image_convinces_when_it_is_as_near_as_the_videos_are_to_each_other(
-    world: tuple[MemoryStore, Calibration, Floats, Floats], tmp_path: Path
+    world: tuple[MemoryStore, Calibration, Floats, Floats],
 ) -> None:
     store, calibration, _, _ = world
-    calibration.path = tmp_path / "calibration.npz"
-    calibration.measure(store.view())
+    calibration.measure()
     segment = store.view().segments("3").vectors[0]
     for query, expected in ((segment, 1), (-segment, 0)):
         found = rank(store.view(), query, 10)
         assert max(calibration.confidences(query, found, has_text=False)) == expected
 
 
-def test_without_calibration_or_videos_nothing_is_claimed(tmp_path: Path) -> None:
-    empty = Calibration(tmp_path, WIDTH)
-    assert empty.confidences(np.ones(WIDTH, np.float32), []) == []
+def test_without_calibration_or_videos_nothing_is_claimed() -> None:
     store = MemoryStore(WIDTH)
+    empty = Calibration(store)
+    assert empty.confidences(np.ones(WIDTH, np.float32), []) == []
     one = np.ones(1, np.float32)
-    store.add([(Video("a", 1, 1, 1, 0), Segments(0 * one, one, unit(np.ones((1, WIDTH)))))], [])
+    store.add([(Video("a", 1, 1, 1, 0), Segments(0 * one, one, unit(np.ones((1, WIDTH)))), ())], [])
     assert empty.confidences(unit(np.ones(WIDTH)), rank(store.view(), unit(np.ones(WIDTH)), 10)) == [0]
-    (tmp_path / "calibration.npz").write_bytes(b"damaged")
-    assert len(Calibration(tmp_path, WIDTH).texts) == 0
+    store.set_value("calibration", b"damaged")
+    assert len(Calibration(store).texts) == 0
 
 
 def test_the_background_sentences_are_those_that_confidences_were_measured_with() -> None:

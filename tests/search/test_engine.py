@@ -3,6 +3,7 @@
 import itertools
 import os
 import threading
+import tracemalloc
 from datetime import date, datetime
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from centerclip import VideoIndex
 from centerclip.cluster import Setting
 from centerclip.search import Moment, SearchError
 from centerclip.search.folder import DEFAULT_SHARE, default_clustering
+from centerclip.search.matrix import Buffer
 from centerclip.search.query import is_english
 from centerclip.search.ranking import moments_of, rank
+from centerclip.search.sqlite import SqliteStore, SqliteView
 from centerclip.search.store import Floats, Segments, Video
 from centerclip.video import read_times
 from tests.search.collection import clip, open_tiny, scenes
@@ -67,7 +70,7 @@ def store() -> MemoryStore:
         "b": unit([0, 0, 1], [1, 0.1, 0], [0, 0, 1]),
         "c": unit([0, 0, 1], [0.3, 1, 0], [0, 1, 0], [1, 0.5, 0]),
     }
-    store.add([(Video(name, 9.0, 1, 1, 0.0), segments(vectors)) for name, vectors in rows.items()], [])
+    store.add([(Video(name, 9.0, 1, 1, 0.0), segments(vectors), ()) for name, vectors in rows.items()], [])
     return store
 
 
@@ -85,7 +88,7 @@ def test_videos_are_ranked_by_their_best_moment(store: MemoryStore) -> None:
 def test_moments_of_one_video_can_rank_apart() -> None:
     store = MemoryStore(2)
     rows = unit([1, 0], [0, 1], [0, 1], [1, 0.1], [0, 1])
-    store.add([(Video("a", 9.0, 1, 1, 0.0), segments(rows))], [])
+    store.add([(Video("a", 9.0, 1, 1, 0.0), segments(rows), ())], [])
     ranked = rank(store.view(), unit([1, 0])[0], 10, by_moment=True)
     assert [(entry.video, entry.moments[0].start) for entry in ranked] == [("a", 0.0), ("a", 9.0)]
 
@@ -94,8 +97,8 @@ def test_further_moments_of_a_few_videos_do_not_push_out_better_videos() -> None
     """Many copies of one video are found first; collapsed, their weaker moments must not come before another video."""
     store = MemoryStore(3)
     copy = unit([1, 0, 0], [0, 0, 1], [1, 0.45, 0], [0, 0, 1], [1, 0.5, 0])
-    store.add([(Video(f"copy{n}", 15.0, 1, 1, 0.0), segments(copy)) for n in range(40)], [])
-    store.add([(Video("other", 3.0, 1, 1, 0.0), segments(unit([1, 0, 0.3])))], [])
+    store.add([(Video(f"copy{n}", 15.0, 1, 1, 0.0), segments(copy), ()) for n in range(40)], [])
+    store.add([(Video("other", 3.0, 1, 1, 0.0), segments(unit([1, 0, 0.3])), ())], [])
     ranked = rank(store.view(), unit([1, 0, 0])[0], 2, by_moment=True)
     assert ranked[0].video.startswith("copy")
     assert ranked[1].video == "other"
@@ -105,16 +108,16 @@ def test_weak_moments_of_near_duplicates_do_not_end_a_search_with_a_least_score(
     """The copies' second moments are below the least score, the other videos are not: those must still be found."""
     store = MemoryStore(3)
     copy = unit([1, 0, 0], [0, 0, 1], [1, 0.9, 0])
-    store.add([(Video(f"copy{n}", 9.0, 1, 1, 0.0), segments(copy)) for n in range(40)], [])
+    store.add([(Video(f"copy{n}", 9.0, 1, 1, 0.0), segments(copy), ()) for n in range(40)], [])
     for name, row in (("second", [1, 0, 0.4]), ("third", [1, -0.5, 0])):
-        store.add([(Video(name, 3.0, 1, 1, 0.0), segments(unit(row)))], [])
+        store.add([(Video(name, 3.0, 1, 1, 0.0), segments(unit(row)), ())], [])
     ranked = rank(store.view(), unit([1, 0, 0])[0], 3, by_moment=True, min_score=0.8)
     assert [entry.video for entry in ranked] == ["copy0", "second", "third"]
 
 
 def test_near_duplicates_stand_behind_the_best_of_them(store: MemoryStore) -> None:
     twin = unit([0, 0, 1], [1, 0.12, 0], [0, 0.02, 1])
-    store.add([(Video("twin", 9.0, 1, 1, 0.0), segments(twin))], [])
+    store.add([(Video("twin", 9.0, 1, 1, 0.0), segments(twin), ())], [])
     query = unit([1, 0, 0])[0]
     ranked = rank(store.view(), query, 10)
     assert [(entry.video, entry.duplicates) for entry in ranked] == [("b", ("twin",)), ("c", ()), ("a", ())]
@@ -127,10 +130,37 @@ def test_many_segments_of_one_film_do_not_hide_the_other_videos() -> None:
     store = MemoryStore(4)
     random = np.random.default_rng(0)
     film = unit([1, 0, 0, 0])[0] + 0.01 * random.normal(size=(5000, 4))
-    clips = [(Video(f"clip{n}", 3.0, 1, 1, 0.0), segments(unit([1, n + 1, 0, 0]))) for n in range(20)]
-    store.add([(Video("film", 15000.0, 1, 1, 0.0), segments(film.astype(np.float32))), *clips], [])
+    clips = [(Video(f"clip{n}", 3.0, 1, 1, 0.0), segments(unit([1, n + 1, 0, 0])), ()) for n in range(20)]
+    store.add([(Video("film", 15000.0, 1, 1, 0.0), segments(film.astype(np.float32)), ()), *clips], [])
     ranked = rank(store.view(), unit([1, 0, 0, 0])[0], 5, collapse=False)
     assert [entry.video for entry in ranked] == ["film", "clip0", "clip1", "clip2", "clip3"]
+
+
+def test_thousands_of_near_duplicates_are_collapsed_one_by_one() -> None:
+    """Memory grows with the hits that are asked for, not with the square of the near-duplicates."""
+    count, width = 6_000, 8
+    vectors = np.zeros((count, 1, width), np.float32)
+    vectors[:, 0, 0] = 1
+    vectors[:, 0, 1] = np.linspace(0, 0.1, count)
+    vectors[-5:, 0] = np.eye(width)[2:7] + 0.05 * np.eye(width)[0]
+    vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
+    store = SqliteStore(Path("/not/there"), width)
+    buffer = Buffer(width)
+    buffer.reserve(count)
+    for number in range(count):
+        buffer.append(str(number), np.zeros(1, np.float32), np.ones(1, np.float32), vectors[number])
+    videos = {str(number): Video(str(number), 1.0, 1, 1, 0.0) for number in range(count)}
+    view = SqliteView(store, videos, {}, dict.fromkeys(videos, 1), has_lines=False)
+    view.block = buffer.block(videos)
+    tracemalloc.start()
+    try:
+        ranked = rank(view, np.eye(width, dtype=np.float32)[0], 4)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [entry.video for entry in ranked] == ["0", *(str(count - 5 + number) for number in range(3))]
+    assert ranked[0].duplicates == tuple(str(number) for number in range(1, 101))  # the first of them
+    assert peak < 8 * 2**20  # a byte for every pair would be 36 MB
 
 
 def save_frame(video: Path, time: float, target: Path) -> None:

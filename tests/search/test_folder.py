@@ -1,6 +1,5 @@
-"""The folder of an index: where it is, one writer at a time, and settings of another version."""
+"""The folder of an index: where it is, and one writer at a time."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from centerclip.search import DamagedIndex, IndexBusy, default_folder
-from centerclip.search.folder import FORMAT, IndexSettings, is_busy, read_settings, write_settings, writer_lock
-
-SETTINGS = IndexSettings("a/model", "abc", "B2-4,8", frames=4, segments=2, every=1.0, width=8, roots=["/videos"])
+from centerclip.search import IndexBusy, default_folder
+from centerclip.search.folder import is_busy, writer_lock
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no fcntl")
@@ -78,20 +75,6 @@ def test_a_writer_in_another_process_is_seen_and_named(tmp_path: Path) -> None:
 def test_a_folder_without_an_index_is_not_busy(tmp_path: Path) -> None:
     assert not is_busy(tmp_path / "none")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_settings_come_back_and_those_of_another_version_name_the_way_out(tmp_path: Path) -> None:
-    write_settings(tmp_path, SETTINGS)
-    assert read_settings(tmp_path) == SETTINGS
-    path = tmp_path / "index.json"
-    path.write_text(path.read_text().replace(f'"format": {FORMAT}', '"format": 1'))
-    with pytest.raises(DamagedIndex, match=r"format 1, .*--reindex"):
-        read_settings(tmp_path)
-    assert read_settings(tmp_path, any_format=True).roots == ["/videos"]
-    for content in ("{", "[]", json.dumps({"format": FORMAT})):
-        path.write_text(content)
-        with pytest.raises(DamagedIndex, match=r"index\.json"):
-            read_settings(tmp_path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the folders of Linux")

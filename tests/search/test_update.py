@@ -1,12 +1,13 @@
 """A second run does only what is new or changed; what moved is followed, what is gone is dropped."""
 
 import hashlib
+import json
 import os
 import shutil
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from centerclip.search import (
     SearchError,
     UnknownVideo,
 )
-from centerclip.search.folder import FORMAT, is_busy, writer_lock
+from centerclip.search.folder import is_busy, writer_lock
 from centerclip.search.indexer import Indexer
 from tests.search.collection import clip, open_tiny, picture, save_model, scenes, titles
 
@@ -353,22 +354,40 @@ def test_reindex_makes_it_again_with_another_setting(index: VideoIndex, videos: 
     assert index.status().segments == again.status().segments
 
 
-def test_an_index_of_another_version_says_reindex_which_makes_it_again(index: VideoIndex, videos: Path) -> None:
-    path = index.folder / "index.json"
-    path.write_text(path.read_text().replace(f'"format": {FORMAT}', '"format": 1'))
+def test_an_index_of_lancedb_says_reindex_which_keeps_its_folders(index: VideoIndex, videos: Path) -> None:
+    settings = asdict(index._database.settings())
+    index.close()
+    index._database.path.unlink()
+    for name in ("videos.lance", "files.lance", "snapshot-1"):
+        (index.folder / name).mkdir()
+    (index.folder / "index.json").write_text(json.dumps(settings | {"format": 2, "ignore": ["b.*"]}))
+    for use in (lambda: VideoIndex(index.folder, create=False), lambda: VideoIndex(index.folder).add(videos)):
+        with pytest.raises(DamagedIndex, match=r"earlier version .* --reindex`, which keeps its folders"):
+            use()
+    again = VideoIndex(index.folder, model=open_tiny())
+    assert again.add(reindex=True).added == 2
+    assert (again.status().roots, again.status().ignore) == ((videos,), ("b.*",))
+    assert sorted(path.name for path in index.folder.iterdir() if "lock" not in path.name)[0] == "index.db"
+    assert not any(path.is_dir() or path.suffix == ".json" for path in index.folder.iterdir())
+
+
+def test_a_damaged_index_is_made_again(index: VideoIndex, videos: Path) -> None:
+    index.close()
+    path = index.folder / "index.db"
+    whole = path.read_bytes()
+    path.write_bytes(b"damaged" * 1000)
     with pytest.raises(DamagedIndex, match="--reindex"):
         VideoIndex(index.folder).search("a dog")
     again = VideoIndex(index.folder, model=open_tiny())
-    assert again.add(reindex=True).added == 3  # the folders of before
-    settings = path.read_text()
-    path.write_text("damaged")
     with pytest.raises(SearchError, match="name a folder"):
         again.add(reindex=True)
-    path.write_text(settings)
+    again.close()
+    path.write_bytes(whole)
     assert again.status().videos == 3  # a command that cannot work has not removed anything
-    path.write_text("damaged")
+    again.close()
+    path.write_bytes(b"damaged" * 1000)
     assert again.add(videos, reindex=True).added == 3
-    assert len(index.search("a dog", collapse=False)) == 3
+    assert len(index.search("a dog", collapse=False)) == 3  # another file of the same name
 
 
 def test_a_model_that_was_never_saved_is_asked_for(index: VideoIndex) -> None:

@@ -137,15 +137,14 @@ def explain_errors(folder: Path, action: str) -> Iterator[None]:
     """Name the index when its database or its disk fails; the ``action`` that failed is "read" or "written"."""
     try:
         yield
-    except sqlite3.Error as error:
-        raise _explained(error, folder, action) from error
-    except OSError as error:
-        if error.errno not in DISK_FULL_ERRORS:
-            raise
-        raise _disk_full(error, folder) from error
+    except (sqlite3.Error, OSError) as error:
+        raise explained(error, folder, action) from error
 
 
-def _explained(error: sqlite3.Error, folder: Path, action: str) -> SearchError:
+def explained(error: sqlite3.Error | OSError, folder: Path, action: str) -> Exception:
+    """What an error means for the index in a folder; the error itself when it is not about that."""
+    if isinstance(error, OSError):
+        return _disk_full(error, folder) if error.errno in DISK_FULL_ERRORS else error
     code = getattr(error, "sqlite_errorcode", None) or 0  # an error of the module itself has none
     kind = code & 0xFF
     if code in DISK_FULL_CODES or kind in DISK_FULL_CODES:

@@ -102,11 +102,18 @@ def rank(
     waiting: list[tuple[float, int, Ranked]] = []  # a heap: entries that a video further down may still beat
     numbers = itertools.count()
     for seen, video in enumerate(islice(_best_first(view, query, top, among), max_videos)):
-        entry = _describe(view, video, query, deviation)
-        if min_score is not None and entry.score < min_score:
-            break
         if len(chosen.entries) >= top and seen >= top + SPARE_VIDEOS:
             break
+        segments = view.segments(video)
+        scores = segments.vectors @ query
+        best = int(scores.argmax())
+        if min_score is not None and scores[best] < min_score:
+            break
+        # Before its moments are worked out: a collection may have thousands of one kind.
+        if not by_moment and chosen.is_duplicate(video, segments.vectors[best]):
+            continue
+        moments = moments_of(segments, scores, deviation)
+        entry = Ranked(video, moments, _vector(segments, moments[0]))
         for each in [_single(view, entry, moment) for moment in entry.moments] if by_moment else [entry]:
             heapq.heappush(waiting, (-each.score, next(numbers), each))
         while waiting and -waiting[0][0] >= entry.score:
@@ -167,12 +174,6 @@ def _best_first(view: View, query: Floats, top: int, among: Collection[str] | No
         segments *= 4
 
 
-def _describe(view: View, video: str, query: Floats, deviation: float) -> Ranked:
-    segments = view.segments(video)
-    moments = moments_of(segments, segments.vectors @ query, deviation)
-    return Ranked(video, moments, _vector(segments, moments[0]))
-
-
 def _single(view: View, entry: Ranked, moment: Moment) -> Ranked:
     return Ranked(entry.video, (moment,), _vector(view.segments(entry.video), moment))
 
@@ -195,13 +196,17 @@ class _Chosen:
         self._vectors = np.empty((0, width), np.float32)
         self._duplicates: list[dict[str, None]] = []
 
-    def add(self, entry: Ranked) -> None:
-        for place in np.flatnonzero(self._vectors @ entry.vector >= DUPLICATE_COSINE) if self.collapse else ():
-            if self.entries[place].video != entry.video:
+    def is_duplicate(self, video: str, vector: Floats) -> bool:
+        """Whether a vector ``[D]`` of a video shows what one of another video shows; it is then listed there."""
+        for place in np.flatnonzero(self._vectors @ vector >= DUPLICATE_COSINE) if self.collapse else ():
+            if self.entries[place].video != video:
                 if len(self._duplicates[place]) < MAX_DUPLICATES:
-                    self._duplicates[place][entry.video] = None
-                return
-        if len(self.entries) < self.top:
+                    self._duplicates[place][video] = None
+                return True
+        return False
+
+    def add(self, entry: Ranked) -> None:
+        if not self.is_duplicate(entry.video, entry.vector) and len(self.entries) < self.top:
             self.entries.append(entry)
             self._vectors = np.concatenate([self._vectors, entry.vector[None]])
             self._duplicates.append({})

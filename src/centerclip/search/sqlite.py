@@ -21,7 +21,7 @@ import numpy as np
 
 from ..errors import DamagedIndex, IndexNotFound, SearchError
 from ..files import is_below
-from .folder import LANCE_SETTINGS, READ_ONLY_CODES, IndexSettings, explain_errors, writer_lock
+from .folder import LANCE_SETTINGS, READ_ONLY_CODES, IndexSettings, explain_errors, explained, writer_lock
 from .matrix import Block, Buffer, Matrix
 from .roots import Roots, add_root, drop_unused_roots, from_stored, joined, storable, to_stored, video_key
 from .store import AddedVideo, File, Floats, Line, LineHit, Source, Video
@@ -102,8 +102,11 @@ class Database:
 
     def version(self) -> tuple[int, int]:
         """Changes whenever something in the index has changed, whichever process has written it."""
-        with self._lock, explain_errors(self.folder, "read"):
-            (changes,) = self._reading().execute("PRAGMA data_version").fetchone()
+        with self._lock:
+            try:
+                (changes,) = self._reading().execute("PRAGMA data_version").fetchone()
+            except sqlite3.Error as error:
+                raise explained(error, self.folder, "read") from error
             return self._opening, changes
 
     @contextmanager
