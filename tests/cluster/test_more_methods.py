@@ -126,6 +126,11 @@ def test_matching_finds_the_copy_in_the_next_frame(length):
     assert (ids[:, 1:] > ids[:, :-1]).all()
 
 
+def test_matching_needs_whole_frames():
+    with pytest.raises(ClusterError, match="24 tokens are not a whole number of frames of 5"):
+        soft_matching(points(), 3, frame=5)
+
+
 @pytest.mark.parametrize(("count", "k"), [(24, 10), (25, 3), (9, 1), (8, 8)])
 def test_matching_merges_what_the_definition_merges(count, k):
     tokens = points(count=count)

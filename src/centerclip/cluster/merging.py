@@ -91,6 +91,8 @@ def soft_matching(tokens: Array, k: int, *, frame: int | None = None) -> Cluster
         merged tokens are the means of the groups, :func:`~centerclip.cluster.cluster_means`.
     """
     check_tokens(tokens, k)
+    if frame is not None and (frame < 1 or tokens.shape[1] % frame):
+        raise ClusterError(f"{tokens.shape[1]} tokens are not a whole number of frames of {frame}")
     sides = arange(tokens.shape[1], tokens)
     if frame is not None and frame % 2 == 0:
         sides = sides ^ (sides // frame % 2)  # neighbours change places in every second frame
