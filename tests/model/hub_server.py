@@ -98,9 +98,9 @@ class Handler(BaseHTTPRequestHandler):
         stall = self.server.stalls.pop(name, None)
         cut = self.server.cuts.pop(name, None) if stall is None else stall
         sent = body[:cut]
-        self.wfile.write(sent)
         if name:
             self.server.gets.append((name, start, len(sent)))
+        self.wfile.write(sent)
         if stall is not None:
             self.server.stopped.wait()
         self.close_connection = self.close_connection or cut is not None
