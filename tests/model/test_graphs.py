@@ -54,9 +54,9 @@ def vit():
 
 
 def uneven_siglip():
-    """Patches that leave two pixels over at the right and at the bottom, as in SigLIP so400m of 384 pixels."""
+    """Patches that leave six pixels over at the right and at the bottom, as in SigLIP so400m of 384 pixels."""
     model = tiny.siglip()
-    vision = {**model.config.vision_config.to_dict(), "image_size": 34}
+    vision = {**model.config.vision_config.to_dict(), "image_size": 30}
     return SiglipModel(transformers.SiglipConfig(vision_config=vision, text_config=model.config.text_config.to_dict()))
 
 
@@ -309,6 +309,11 @@ def test_wrong_weights_are_named(folders, tmp_path):
         vision_graphs(edited(folders["clip"], tmp_path, edit))
     with pytest.raises(WrongWeights, match=r"patch_embedding\.weight is \[32, 3, 8, 8\]"):
         vision_graphs(edited(folders["clip"], tmp_path, lambda config: config["vision_config"].update(patch_size=16)))
+    kept = {name: array for name, array in Weights(folders["clip"]).items() if not name.endswith("3.mlp.fc2.bias")}
+    edited(folders["clip"], tmp_path, lambda config: None)
+    save_file(kept, tmp_path / "model.safetensors")
+    with pytest.raises(WrongWeights, match=r"lacks weights .*3\.mlp\.fc2\.bias"):
+        vision_graphs(tmp_path)
     with pytest.raises(ModelError, match="after blocks 1 to 3"):
         vision_graphs(folders["clip"], (4,))
 

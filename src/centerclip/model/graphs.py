@@ -73,6 +73,7 @@ class Layout(NamedTuple):
     blocks: int
     width: int
     image_size: int
+    patch_size: int
 
 
 class Names(NamedTuple):
@@ -116,7 +117,7 @@ NAMES = {  # of the others; SigLIP has CLIP's
 
 def supports(config: Config) -> str | None:
     """None if the graphs of the model of this ``config.json`` can be written; else a sentence that says why not."""
-    kind = config.get("model_type")
+    kind = str(config.get("model_type"))
     if kind not in TOWERS:
         return f"a model of type {kind!r} needs torch: {TORCH_HINT}"
     for part, kinds in TOWERS[kind].items():
@@ -136,7 +137,7 @@ def layout(config: Config) -> Layout:
     vision = tower_config(config, "vision")
     size, patch = _side(vision["image_size"]), _side(vision["patch_size"])
     prefix = 0 if vision["model_type"] == "siglip_vision_model" else 1
-    return Layout((size // patch) ** 2, prefix, vision["num_hidden_layers"], vision["hidden_size"], size)
+    return Layout((size // patch) ** 2, prefix, vision["num_hidden_layers"], vision["hidden_size"], size, patch)
 
 
 def tower_config(config: Config, part: str) -> Config:
@@ -145,7 +146,7 @@ def tower_config(config: Config, part: str) -> Config:
     given, older = config.get(f"{part}_config") or {}, config.get(f"{part}_config_dict")
     if not isinstance(given, dict) or not isinstance(older or {}, dict):
         raise ModelError(f"{CONFIG_FILE} is damaged: {part}_config must hold settings")
-    kind = kinds[0] if config["model_type"] in ("clip", "siglip") else given.get("model_type", kinds[0])
+    kind = kinds[0] if config["model_type"] in ("clip", "siglip") else str(given.get("model_type") or kinds[0])
     defaults = DEFAULTS.get(kind, BASE)
     if older is not None:  # of early CLIPs; where there is one, it counts
         given = {**given, **defaults, **older}
@@ -282,16 +283,13 @@ class Graph:
         x = self.add("MatMul", x, self.constant(f"{name}.weight", weight), name=name)
         return x if bias is None else self.add("Add", x, self.constant(f"{name}.bias", bias), name=f"{name}.sum")
 
-    def linear(self, x: str, *names: str, inputs: int = 0, scale: Floats | None = None) -> str:
-        """Linear layers of the same input, their outputs side by side; ``scale`` is multiplied to the outputs."""
+    def linear(self, x: str, *names: str, inputs: int = 0, bias: bool = True, scale: Floats | None = None) -> str:
+        """Linear layers of the same input, their outputs side by side and multiplied with ``scale``."""
         weight = np.concatenate([self.weights.read(f"{name}.weight", -1, inputs or self.width) for name in names])
-        biases = [
-            self.weights.read(f"{name}.bias", -1) for name in names if f"{name}.bias" in self.weights
-        ]  # all of them have one, or none
-        bias = np.concatenate(biases) if biases else None
+        shift = np.concatenate([self.weights.read(f"{name}.bias", -1) for name in names]) if bias else None
         if scale is not None:
-            weight, bias = weight * scale[:, None], None if bias is None else bias * scale
-        return self.affine(x, "+".join([names[0], *(name.rpartition(".")[2] for name in names[1:])]), weight.T, bias)
+            weight, shift = weight * scale[:, None], None if shift is None else shift * scale
+        return self.affine(x, "+".join([names[0], *(name.rpartition(".")[2] for name in names[1:])]), weight.T, shift)
 
     def norm(self, x: str, name: str) -> str:
         """Layer normalisation of ``[..., W]``."""
@@ -322,7 +320,7 @@ class Graph:
     def project(self, x: str, name: str) -> str:
         """One token a sequence, ``[B, 1, W]``, to ``[B, D]`` in the joint space."""
         self.joint = len(self.weights.read(f"{name}.weight", -1, self.width))
-        return self.linear(self.add("Squeeze", x, self.ints(1)), name)
+        return self.linear(self.add("Squeeze", x, self.ints(1)), name, bias=name.endswith("head"))  # SigLIP's has one
 
     def token(self, x: str, at: int | str | None) -> str:
         """One token of each sequence, ``[B, L, W]`` to ``[B, 1, W]``: its place, or places ``[B, 1, 1]``; None: all."""
@@ -342,10 +340,12 @@ class Graph:
     def self_attention(self, x: str, root: str, masks: "Masks | None", read_at: int | str | None) -> str:
         """``[B, L, W]`` to the same; with ``read_at``, to the result of this token's query alone, ``[B, 1, W]``."""
         query, key, value = (root + name for name in (self.names.query, self.names.key, self.names.value))
+        bias = bool(self.config.get("qkv_bias", True))
         if read_at is None:
-            q, k, v = self.split(self.linear(x, query, key, value), 3)
+            q, k, v = self.split(self.linear(x, query, key, value, bias=bias), 3)
         else:
-            q, (k, v) = self.linear(self.token(x, read_at), query), self.split(self.linear(x, key, value), 2)
+            q = self.linear(self.token(x, read_at), query, bias=bias)
+            k, v = self.split(self.linear(x, key, value, bias=bias), 2)
         mask = masks and (masks.full if read_at is None else masks.row)
         return self.linear(
             self.attend(q, k, v, mask), root + self.names.out, scale=self._scale(root, self.names.scale1)
@@ -431,8 +431,8 @@ def vision_graphs(
 
 def _patches(graph: Graph, pixels: str, shape: Layout) -> str:
     """Images ``[N, 3, H, W]`` or ``[N, H, W, 3]`` to patches ``[N, P, 3 * p * p]``, in the order of the weights."""
-    rows = round(shape.patches**0.5)
-    patch = shape.image_size // rows
+    patch = shape.patch_size
+    rows = shape.image_size // patch
     first = pixels == "pixels"  # colours first
     if rows * patch != shape.image_size:  # what is left over at the right and at the bottom is not seen
         ends = graph.ints(rows * patch, rows * patch)
@@ -449,12 +449,12 @@ def _embed(graph: Graph, patches: str, shape: Layout, scale_and_shift: tuple[Flo
     like_clip = graph.names is CLIP_NAMES
     root = f"{graph.root}embeddings."
     name = root + ("patch_embedding" if like_clip else "patch_embeddings.projection")
-    patch = shape.image_size // round(shape.patches**0.5)
-    kernel = graph.weights.read(f"{name}.weight", shape.width, 3, patch, patch)
-    bias = graph.weights.read(f"{name}.bias", shape.width) if f"{name}.bias" in graph.weights else None
+    kernel = graph.weights.read(f"{name}.weight", shape.width, 3, shape.patch_size, shape.patch_size)
+    has_bias = graph.kind != "clip_vision_model"
+    bias = graph.weights.read(f"{name}.bias", shape.width) if has_bias else np.zeros(shape.width, dtype=np.float32)
     if scale_and_shift is not None:
         scale, shift = (values.astype(np.float64)[:, None, None] for values in scale_and_shift)
-        offset = -(kernel * shift).sum((1, 2, 3)) + (0 if bias is None else bias)
+        offset = bias - (kernel * shift).sum((1, 2, 3))
         kernel, bias = (kernel / scale).transpose(0, 2, 3, 1).astype(np.float32), offset.astype(np.float32)
     tokens = shape.prefix + shape.patches
     if like_clip:
@@ -462,7 +462,7 @@ def _embed(graph: Graph, patches: str, shape: Layout, scale_and_shift: tuple[Flo
     else:
         positions = graph.weights.read(f"{root}position_embeddings", 1, tokens, shape.width)[0]
     # The bias of the patches and their positions are one constant.
-    shifts = positions[shape.prefix :] + (0 if bias is None else bias)
+    shifts = positions[shape.prefix :] + bias
     x = graph.affine(patches, name, kernel.reshape(shape.width, -1).T, shifts)
     if shape.prefix:
         given = graph.weights[f"{root}class_embedding" if like_clip else f"{root}cls_token"]
