@@ -6,6 +6,7 @@ from ..errors import ModelNotFound
 
 DEMO = "demo"  # the name of the bundled model
 BUNDLE = Path(__file__).resolve().parent / "demo"
+FILM = Path(__file__).resolve().parent / "film"  # clips of real pictures, with credits
 
 
 def demo_model() -> Path:
