@@ -1,0 +1,217 @@
+"""Train the text tower into the space of cached image vectors.
+
+    python recipes/small/text.py WORK [--out text] [--init FOLDER] [--images teacher|FOLDER] [--steps 800]
+
+WORK holds photos/, minilm/ and what the other steps wrote: teacher/, init/. Three terms: captions find their photograph
+among the others of the batch; a noun phrase finds the mean of the photographs that it occurs with; words of the whole
+vocabulary keep the neighbours that they have in MiniLM. Word embeddings stay as they are. The weights that are kept are
+a running mean, at the step that does best on val.
+"""
+
+import argparse
+import collections
+import json
+import random
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from captions import phrases, shortened
+from photos import Photos
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, kl_div, log_softmax, normalize, softmax
+from transformers import AutoTokenizer, BertModel, VisionTextDualEncoderModel
+from vectors import Space, stored
+
+PAIRS, PHRASES, WORDS = 256, 128, 64  # texts of each kind in a batch
+RATE, HEAD_RATE, DECAY, WARM_UP = 1e-4, 5e-4, 0.05, 40
+KEEP_NEIGHBOURS = 1.0  # weight of the third term
+UNSEEN = re.findall(  # left out of training by --unseen, to measure words which no caption had
+    r"\w+",
+    "zebra giraffe kite umbrella broccoli laptop toothbrush snowboard toilet elephant motorcycle donut vase hydrant "
+    "skateboard sandwich refrigerator sheep scissors banana surfboard suitcase bear carrot clock tie "
+    "boat bench horse cake",
+)
+
+
+class Texts(nn.Module):
+    """Sentences to vectors of norm 1, [B, D]."""
+
+    def __init__(self, folder: Path, width: int | None = None):
+        super().__init__()
+        model = VisionTextDualEncoderModel.from_pretrained(folder)
+        self.tower, self.projection = model.text_model, model.text_projection
+        if width is not None and width != self.projection.out_features:
+            self.projection = nn.Linear(self.tower.config.hidden_size, width, bias=False)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def forward(self, texts: list[str]) -> Tensor:
+        """Sentences to vectors, [B, D]."""
+        batch = self.tokenizer(texts, padding=True, truncation=True, max_length=40, return_tensors="pt")
+        pooled = self.tower(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).pooler_output
+        return normalize(self.projection(pooled), dim=1)
+
+    @torch.no_grad()
+    def encode(self, texts: list[str]) -> np.ndarray:
+        """float32 [N, D], sentences of like length together."""
+        was_training = self.training
+        self.eval()
+        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+        out = np.empty((len(texts), self.projection.out_features), np.float32)
+        for start in range(0, len(order), 256):
+            places = order[start : start + 256]
+            out[places] = self([texts[place] for place in places]).numpy()
+        self.train(was_training)
+        return out
+
+
+@torch.no_grad()
+def sentence_vectors(folder: Path, texts: list[str]) -> np.ndarray:
+    """MiniLM's own sentence vectors: the mean of its tokens, of norm 1."""
+    tower, tokenizer = BertModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    out = []
+    for start in range(0, len(texts), 512):
+        batch = tokenizer(texts[start : start + 512], padding=True, truncation=True, max_length=16, return_tensors="pt")
+        mask = batch["attention_mask"][..., None]
+        hidden = tower(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state
+        out.append(normalize((hidden * mask).sum(1) / mask.sum(1), dim=1).numpy())
+    return np.concatenate(out)
+
+
+def recall(texts: np.ndarray, images: np.ndarray, image_of: np.ndarray) -> dict[str, float]:
+    """Text to image: R@1, R@5, R@10 in per cent."""
+    scores = texts @ images.T
+    ranks = (scores > scores[np.arange(len(texts)), image_of][:, None]).sum(1)
+    return {f"R{k}": round(100 * float((ranks < k).mean()), 2) for k in (1, 5, 10)}
+
+
+def unseen_precision(model: Texts, images: np.ndarray, captions: list[list[str]]) -> float:
+    """Of the ten photographs nearest to "a <word>", how many have the word in a caption: mean over the words, in %."""
+    scores = model.encode([f"a {word}" for word in UNSEEN]) @ images.T
+    hits = []
+    for word, row in zip(UNSEEN, scores, strict=True):
+        has = np.array([any(word in caption.lower() for caption in part) for part in captions])
+        hits.append(has[np.argsort(-row)[:10]].mean() / min(1.0, has.sum() / 10))
+    return round(100 * float(np.mean(hits)), 2)
+
+
+def contrast(texts: Tensor, images: Tensor, scale: Tensor) -> Tensor:
+    """Both ways: row i of one belongs to row i of the other."""
+    scores, target = scale * texts @ images.T, torch.arange(len(texts))
+    return (
+        cross_entropy(scores, target, label_smoothing=0.1) + cross_entropy(scores.T, target, label_smoothing=0.1)
+    ) / 2
+
+
+def neighbours_lost(vectors: Tensor, reference: Tensor, rows: slice, temperature: float = 0.1) -> Tensor:
+    """How far the neighbourhoods of some texts are from those in MiniLM."""
+    own = torch.eye(len(vectors), dtype=torch.bool)[rows]
+    ours = (vectors[rows] @ vectors.T / temperature).masked_fill(own, -1e4)
+    theirs = (reference[rows] @ reference.T / temperature).masked_fill(own, -1e4)
+    return kl_div(log_softmax(ours, 1), softmax(theirs, 1), reduction="batchmean")
+
+
+def main() -> None:
+    """Train, evaluate every 50 steps, keep the best."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--out", default="text")
+    parser.add_argument("--init", default="init")
+    parser.add_argument("--images", default="teacher", help="the folder of image vectors")
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--phrase-weight", type=float, default=0.5)
+    parser.add_argument("--neighbour-weight", type=float, default=KEEP_NEIGHBOURS)
+    parser.add_argument("--unseen", action="store_true", help="leave some words out, to see whether they are found")
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    rng = random.Random(0)
+    out = args.work / args.out
+    out.mkdir(exist_ok=True)
+
+    photos = Photos(args.work / "photos")
+    names = [folder.name for folder in sorted((args.work / args.images).glob("train-*"))]
+    parts = [stored(photos, args.work / args.images, name) for name in names]
+    files = [view.file for views, _ in parts for view in views]
+    raw = np.concatenate([vectors for _, vectors in parts])
+    space = Space.fit(raw, args.width)
+    space.save(out / "space.npz")
+    images = space(raw)
+    val_views, val_raw = stored(photos, args.work / args.images, "val-whole")
+    val_captions = [photos.captions[view.file] for view in val_views]
+    val_texts = [caption for part in val_captions for caption in part[:2]]
+    val_image_of = np.array([place for place, part in enumerate(val_captions) for _ in part[:2]])
+    val_images = space(val_raw)
+    if args.unseen:
+        seen = [not any(w in c.lower() for c in photos.captions[file] for w in UNSEEN) for file in files]
+        images, files = images[seen], [file for file, kept in zip(files, seen, strict=True) if kept]
+
+    by_phrase: dict[str, set[int]] = collections.defaultdict(set)
+    for place, file in enumerate(files):
+        for caption in photos.captions[file]:
+            for phrase in phrases(caption):
+                by_phrase[phrase].add(place)
+    known = [phrase for phrase, places in by_phrase.items() if len(places) >= 3]
+    centres = np.stack([images[list(by_phrase[phrase])].mean(0) for phrase in known])
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    weights = np.sqrt([len(by_phrase[phrase]) for phrase in known])
+    model = Texts(args.work / args.init, args.width)
+    words = [word for word in model.tokenizer.get_vocab() if word.isascii() and word.isalpha() and len(word) > 2]
+    cached = args.work / "minilm-words.npy"
+    if not cached.exists():
+        np.save(cached, sentence_vectors(args.work / "minilm", words))
+    reference = torch.from_numpy(np.concatenate([sentence_vectors(args.work / "minilm", known), np.load(cached)]))
+    print(len(files), "views", len(known), "phrases", len(words), "words", flush=True)
+
+    model.tower.embeddings.requires_grad_(False)
+    scale = nn.Parameter(torch.tensor(np.log(20.0)))
+    body = [weight for weight in model.tower.parameters() if weight.requires_grad]
+    groups = [{"params": body, "lr": RATE}, {"params": [*model.projection.parameters(), scale], "lr": HEAD_RATE}]
+    optimizer = torch.optim.AdamW(groups, weight_decay=DECAY, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda step: min(step / WARM_UP, 0.5 * (1 + np.cos(np.pi * min(1.0, step / args.steps)))) if step else 1e-3,
+    )
+    mean = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.99))
+    best, log = -1.0, []
+    for step in range(1, args.steps + 1):
+        model.train()
+        places = rng.sample(range(len(files)), PAIRS)
+        sentences = [rng.choice(photos.captions[files[place]]) for place in places]
+        sentences = [shortened(text, rng) if rng.random() < 0.2 else text for text in sentences]
+        chosen = rng.choices(range(len(known)), weights, k=PHRASES)
+        others = rng.sample(range(len(known), len(known) + len(words)), WORDS)
+        short = model([known[place] for place in chosen] + [words[place - len(known)] for place in others])
+        long = model(sentences)
+        loss = contrast(long, torch.from_numpy(images[places]), scale.exp())
+        unique = list({place: row for row, place in enumerate(chosen)}.items())
+        rows, targets = [row for _, row in unique], torch.from_numpy(centres[[place for place, _ in unique]])
+        loss = loss + args.phrase_weight * contrast(short[rows], targets, scale.exp())
+        lost = neighbours_lost(short, reference[chosen + others], slice(PHRASES, None))
+        loss = loss + args.neighbour_weight * lost
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        scale.data.clamp_(max=float(np.log(60)))
+        mean.update_parameters(model)
+        if step % 50 == 0 or step == args.steps:
+            tower: Texts = mean.module
+            result = recall(tower.encode(val_texts), val_images, val_image_of)
+            row = {"step": step, "loss": round(loss.item(), 3), "lost": round(lost.item(), 3), **result,
+                   "unseen": unseen_precision(tower, val_images, val_captions), "scale": round(scale.exp().item(), 1),
+                   "cpu_s": round(time.process_time())}  # fmt: skip
+            print(json.dumps(row), flush=True)
+            log.append(row)
+            (out / "log.json").write_text(json.dumps(log))
+            if result["R1"] + result["R5"] > best:
+                best = result["R1"] + result["R5"]
+                torch.save({"model": tower.state_dict(), "scale": scale.item(), "step": step}, out / "best.partial")
+                (out / "best.partial").rename(out / "best.pt")
+
+
+if __name__ == "__main__":
+    main()
