@@ -4,10 +4,10 @@ import glob
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from .folder import (
 )
 from .indexer import Progress, drop, update
 from .query import Encoder, Query, open_model, settings_of
-from .ranking import JUDGED_HITS, Calibration, grade, rank, score_deviation
+from .ranking import JUDGED_HITS, Calibration, Ranked, rank, score_deviation
 from .results import (
     Catalogue,
     Filters,
@@ -41,13 +41,16 @@ from .results import (
     seconds_of,
 )
 from .sqlite import Database, SqliteStore
-from .store import File, Floats, Store
+from .store import File, Floats, Line, Store
+from .text import MIN_SHARE, TextHit, merge, search_text
 
 if TYPE_CHECKING:
     from ..model.pipeline import VideoEncoder
     from .query import AnyImage
+    from .recognise import Recogniser
 
 AnyPath = str | os.PathLike[str]
+Where = Literal["all", "video", "text"]
 
 
 @dataclass
@@ -98,7 +101,7 @@ class IndexState:
         if not parts:
             raise SearchError("nothing to search for: give a sentence, an image or a video")
         if len(parts) == 1:
-            return Query(parts[0], text is not None, self._video_id(video))
+            return Query(parts[0], text is not None, self._video_id(video), text or "")
         # Images lie nearer to images than sentences do: divided by the deviation of its scores, each counts alike.
         view = self.store.view()
         query = np.sum([part / score_deviation(view, part) for part in parts], axis=0)
@@ -174,18 +177,22 @@ class VideoIndex:
         reindex: bool = False,
         retry: bool = False,
         exclude: Collection[str] = (),
+        recognisers: "Sequence[Recogniser]" = (),
         decoders: int | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> IndexReport:
         """Index the videos below folders, and single files; drop what is gone from them.
 
         Only what is new or changed is encoded: a file that was moved, renamed or copied is recognised by its content.
+        Subtitles, chapters, title and description are taken along.
 
         Args:
             paths: folders and files; those of earlier runs by default.
             reindex: forget all vectors first, and encode everything with the model and settings of this object.
             retry: try again files that could not be read and have not changed.
             exclude: patterns of names, or of paths below the folders, to leave out in this run and all later ones.
+            recognisers: what to run on videos that it has not been run on yet: ``open_speech(model)`` and
+                ``open_picture_text()`` of :mod:`centerclip.search.recognise`, or your own.
             decoders: files to read at the same time.
             on_progress: called every few seconds, after each commit.
         """
@@ -200,7 +207,9 @@ class VideoIndex:
         with explain_errors(self.folder, "written"), writer_lock(self.folder):
             state = self._open_for_writing(reindex, roots, exclude)
             roots = roots or [Path(root) for root in state.settings.roots]
-            report = update(state, roots, retry=retry, decoders=decoders, on_progress=on_progress)
+            report = update(
+                state, roots, retry=retry, recognisers=recognisers, decoders=decoders, on_progress=on_progress
+            )
         report.seconds = time.monotonic() - began
         return report
 
@@ -276,6 +285,7 @@ class VideoIndex:
         *,
         image: "AnyImage | None" = None,
         video: AnyPath | None = None,
+        where: Where = "all",
         top: int = 10,
         moments: bool = False,
         folder: AnyPath | None = None,
@@ -294,9 +304,12 @@ class VideoIndex:
         """Find videos by a sentence, an image, a clip, or several of them: each counts the same.
 
         Args:
-            text: what the video shows.
+            text: what the video shows, or words that are said or written in it. What is in "double quotes" is found as
+                it stands, ``zep*`` all words that begin so.
             image: an image that looks similar: a file, a PIL image or an array, uint8 ``[H, W, 3]``.
             video: a clip that looks similar. If it is in the index, it is not among the hits.
+            where: ``"video"`` looks at what is shown, ``"text"`` at subtitles, chapters, titles and names (and opens no
+                model), ``"all"`` at both. Images and clips have no text.
             top: most hits to return.
             moments: rank moments: a video can come several times.
             folder: only files below it.
@@ -313,8 +326,16 @@ class VideoIndex:
             min_score: leave out hits below.
             collapse: leave out near-duplicates of a better hit, and list them there.
         """
+        if where == "text":
+            if text is None or image is not None or video is not None:
+                raise SearchError("text is searched with words alone: leave out the image and the clip, or where='text'")
+            check_sentence(text)
+            query = Query(np.zeros(0, np.float32), has_text=True, text=text)
+        else:
+            query = self.encode(text, image=image, video=video)
         return self.search_query(
-            self.encode(text, image=image, video=video),
+            query,
+            where=where,
             top=top,
             moments=moments,
             folder=folder,
@@ -335,6 +356,7 @@ class VideoIndex:
         self,
         query: Query,
         *,
+        where: Where = "all",
         top: int = 10,
         moments: bool = False,
         folder: AnyPath | None = None,
@@ -366,28 +388,46 @@ class VideoIndex:
         state = self._open()
         began = time.perf_counter()
         catalogue = state.catalogue()
-        if query.vector.shape != (state.settings.width,):
+        if where != "text" and query.vector.shape != (state.settings.width,):
             raise SearchError(
                 f"the query's vector is {list(query.vector.shape)}, the index's [{state.settings.width}]: another model"
             )
         among = catalogue.among(filters)
         if query.video_id in catalogue.files:
             among = [video for video in (catalogue.files if among is None else among) if video != query.video_id]
-        ranked = rank(
-            catalogue.view,
-            query.vector,
-            max(top, JUDGED_HITS),
-            among=among,
-            by_moment=moments,
-            collapse=collapse,
-            min_score=min_score,
-        )
-        confidences = state.calibration.confidences(query.vector, ranked, has_text=query.has_text)
-        grades = [grade(confidence) for confidence in confidences]
-        convincing = grades[:1] not in ([], ["unlikely"]) or "sure" in grades[:JUDGED_HITS]
-        hits = catalogue.hits(ranked[:top], filters)
-        hits = [replace(hit, grade=each) for hit, each in zip(hits, grades, strict=False)]
-        best = max(confidences[:JUDGED_HITS], default=0.0)
+        ranked: list[Ranked] = []
+        if where != "text":
+            ranked = rank(
+                catalogue.view,
+                query.vector,
+                max(top, JUDGED_HITS),
+                among=among,
+                by_moment=moments,
+                collapse=collapse,
+                min_score=min_score,
+            )
+        confidences = state.calibration.confidences(query.vector, ranked, has_text=query.has_text) if ranked else []
+        texts: list[TextHit] = []
+        if where != "video" and query.text:
+            least = max(min_score or 0.0, MIN_SHARE if where == "all" else 0.0)
+            texts = search_text(
+                catalogue.view,
+                query.text,
+                max(top, JUDGED_HITS),
+                among=among,
+                by_moment=moments,
+                collapse=collapse,
+                min_score=least,
+            )
+        found = merge(ranked, confidences, texts)
+        grades = [each.grade for each in found[:JUDGED_HITS]]
+        convincing = grades[:1] not in ([], ["unlikely"]) or "sure" in grades
+        entries = catalogue.hits([each.entry for each in found[:top]], filters)
+        hits = [
+            replace(hit, grade=by.grade, confidence=by.confidence, found_by="text" if by.by_text else "video", line=by.line)
+            for hit, by in zip(entries, found, strict=False)
+        ]
+        best = max((each.confidence for each in found[:JUDGED_HITS]), default=0.0)
         return Results(hits, convincing, best, time.perf_counter() - began)
 
     def similar(self, video_id: str, start: float | None = None, *, top: int = 10) -> Results:
@@ -445,6 +485,12 @@ class VideoIndex:
         """A video by its id."""
         return self._open().catalogue().entries([video_id])[0]
 
+    def lines(self, video_id: str) -> list[Line]:
+        """What is said and written in a video, in the order of time."""
+        catalogue = self._open().catalogue()
+        catalogue.files_of(video_id)  # UnknownVideo when it is not there
+        return catalogue.view.lines(video_id)
+
     def files(self, video_id: str) -> list[File]:
         """The files that hold a video, as they were when they were indexed."""
         return self._open().catalogue().files_of(video_id)
@@ -472,6 +518,7 @@ class VideoIndex:
             busy=is_busy(self.folder),
             recall=view.recall(),
             ignore=tuple(settings.ignore),
+            precision=settings.precision,
             offline=sum(all(file.root in gone for file in files) for files in catalogue.files.values()),
             offline_roots=tuple(Path(root) for root in settings.roots if root in gone),
         )

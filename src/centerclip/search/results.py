@@ -9,15 +9,17 @@ from datetime import date, datetime, time
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from ..errors import SearchError, UnknownVideo
 from ..files import is_below
 from .ranking import Grade, Moment, Ranked
-from .store import File, Segments, Video, View
+from .store import File, Line, Segments, Video, View
 
 When = float | str | date | datetime | None
 Near = tuple[float, float, float]  # latitude and longitude in degrees, and kilometres around it
 EARTH_KM = 6371.0  # radius
+FoundBy = Literal["video", "text"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Hit:
         path: of the file; of several copies, one that passes the filters.
         start: of the best moment, seconds.
         end: of the best moment, seconds.
-        score: of the best moment: a cosine, comparable within one query.
+        score: of the best moment: a cosine, comparable within one query; of a hit found by text, the share of the
+            query's words that the line has.
         moments: up to five, best first; the first one is ``start`` to ``end``.
         duration: of the video, seconds.
         copies: other files with the same content.
@@ -37,6 +40,9 @@ class Hit:
         grade: "sure", "maybe" or "unlikely": how the hit compares with the best hits of unrelated sentences; for images
             and clips, with how alike the collection's own videos are.
         offline: the folder of the file, and of its copies, is not there now: a disk may not be connected.
+        confidence: 0 to 1, by which hits found in the video and by text are compared.
+        found_by: "video", what it shows, or "text", what is said or written; then ``start`` is when.
+        line: the line with the query's words, also where the video was found by what it shows; None without any.
     """
 
     video_id: str
@@ -50,6 +56,9 @@ class Hit:
     duplicates: tuple[Path, ...] = ()
     grade: Grade = "maybe"
     offline: bool = False
+    confidence: float = 0.0
+    found_by: FoundBy = "video"
+    line: Line | None = None
 
     @property
     def title(self) -> str:
@@ -106,6 +115,8 @@ class IndexReport:
         video_seconds: length of the videos that were encoded.
         segments: vectors that were added.
         seconds: how long the run took.
+        texts: videos whose subtitles have changed, or whose speech or pictures were read.
+        text_failed: path and reason of videos of which that could not be done.
     """
 
     added: int = 0
@@ -118,6 +129,8 @@ class IndexReport:
     video_seconds: float = 0.0
     segments: int = 0
     seconds: float = 0.0
+    texts: int = 0
+    text_failed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -168,6 +181,7 @@ class Status:
     ignore: tuple[str, ...] = ()  # what is left out below the roots
     offline: int = 0  # videos of which no file's root is there now
     offline_roots: tuple[Path, ...] = ()
+    precision: str = "float32"  # that it was made in
 
 
 @dataclass(frozen=True)
