@@ -3,9 +3,11 @@
 import csv
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +28,6 @@ from centerclip.search import (
     Progress,
     Results,
 )
-from centerclip.search.folder import FORMAT
 from centerclip.search.ranking import Grade
 from tests.search.collection import clip, save_model, scenes
 
@@ -198,16 +199,37 @@ def test_remove_and_reindex(videos: Path, model: Path, tmp_path: Path) -> None:
     assert asked.exit_code == 1
     assert "drops the vectors of 3 videos" in asked.stderr
     assert json.loads(run("status", "--index", index, "--json").stdout)["every"] == 1
-    path = index / "index.json"
-    path.write_text(path.read_text().replace(f'"format": {FORMAT}', '"format": 1'))  # of an earlier version
-    old = run("search", "a dog", "--index", index)
-    assert isinstance(old.exception, DamagedIndex)
-    assert "--reindex" in str(old.exception)
+    with closing(sqlite3.connect(index / "index.db")) as database:
+        database.execute("PRAGMA user_version = 1000")
+    newer = run("search", "a dog", "--index", index)
+    assert isinstance(newer.exception, DamagedIndex)
+    assert "made by a newer version of centerclip" in str(newer.exception)
+    with closing(sqlite3.connect(index / "index.db")) as database:
+        database.execute("PRAGMA user_version = 1")
     assert run("index", "--reindex", "--yes", "--every", 0.5, "--index", index).exit_code == 0
     answer = json.loads(run("status", "--index", index, "--json").stdout)
     assert (answer["videos"], answer["every"]) == (3, 0.5)
     assert f"left out  {videos / '0.mp4'}" in run("status", "--index", index).stdout
     assert "1 added" in run("index", videos / "0.mp4", "--index", index).stdout  # named again
+
+
+def test_a_folder_that_is_elsewhere_is_offline_until_the_index_is_told(model: Path, tmp_path: Path) -> None:
+    index, old, new = tmp_path / "index", tmp_path / "old", tmp_path / "new"
+    clip(old / "a.mp4", 1, tags={"location": "+52.37+004.89/"})
+    run("index", old, "--index", index, "--model", model)
+    old.rename(new)
+    assert f"{old / 'a.mp4'} (offline)" in run("search", "a dog", "--index", index).stdout
+    assert json.loads(run("search", "a dog", "--index", index, "--json").stdout)["hits"][0]["offline"] is True
+    assert f"offline   1 video in {old}: not connected?" in run("status", "--index", index).stdout
+    answer = json.loads(run("status", "--index", index, "--json").stdout)
+    assert (answer["videos"], answer["offline"], answer["offline_roots"]) == (1, 1, [str(old)])
+    assert run("index", "--moved", old, new, "--index", index).stdout == "1 file of the index moved.\n"
+    nothing = run("index", "--moved", old, new, "--index", index)
+    assert str(nothing.exception) == f"the index has nothing in {str(old)!r}; its folders are: {new}"
+    found = run("search", "a dog", "--near", "52,5,50", "--index", index)
+    assert str(new / "a.mp4") in found.stdout
+    assert "(offline)" not in found.stdout
+    assert "no video passes" in run("search", "a dog", "--near", "52,5,10", "--index", index).stdout
 
 
 @pytest.mark.parametrize(
@@ -217,11 +239,15 @@ def test_remove_and_reindex(videos: Path, model: Path, tmp_path: Path) -> None:
         ["search", " "],
         ["search", "a", "--json", "--csv"],
         ["search", "a", "--after", "soon"],
+        ["search", "a", "--recorded-before", "soon"],
+        ["search", "a", "--near", "52.4,4.9"],
+        ["search", "a", "--near", "99,4.9,10"],
         ["search", "a", "--top", "0"],
         ["search", "a", "--min-duration", "long"],
         ["search", "a", "--min-duration", "-1"],
         ["index", "x", "--clustering", "nonsense"],
         ["index", "x", "--every", "0"],
+        ["index", "x", "--moved", "a", "b"],
         ["doctor", "a.mp4", "--index", "x"],
     ],
 )

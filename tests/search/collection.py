@@ -32,10 +32,10 @@ def picture(number: int) -> np.ndarray:
     return np.kron(blocks, np.ones((8, 8, 1))).astype(np.uint8)
 
 
-def clip(path: Path, number: int, seconds: float = 2.0, rate: int = 5) -> Path:
+def clip(path: Path, number: int, seconds: float = 2.0, rate: int = 5, tags: dict[str, str] | None = None) -> Path:
     """A clip that shows one picture all the time."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return make_clip(path, frames=round(seconds * rate), rate=rate, picture=picture(number))
+    return make_clip(path, frames=round(seconds * rate), rate=rate, picture=picture(number), tags=tags)
 
 
 def scenes(path: Path, numbers: list[int], seconds: float = 12.0, rate: int = 2) -> Path:

@@ -38,6 +38,7 @@ def make_clip(
     pixel_aspect: Fraction | None = None,
     muxer: str | None = None,
     muxer_options: dict[str, str] | None = None,
+    tags: dict[str, str] | None = None,
     **options: Any,
 ) -> Path:
     """Encode numbered frames.
@@ -53,12 +54,16 @@ def make_clip(
         pixel_aspect: width of a pixel over its height.
         muxer: container, when the suffix does not say it.
         muxer_options: options of the container.
+        tags: of the container.
         options: options of the encoder; ``_`` stands for ``-``.
     """
     if codec == "libx265":
         options.setdefault("x265_params", "log-level=none")
     settings = {name.replace("_", "-"): str(value) for name, value in options.items()}
+    if tags and path.suffix == ".mov":
+        muxer_options = {"movflags": "use_metadata_tags", **(muxer_options or {})}
     with av.open(str(path), "w", format=muxer, options=muxer_options or {}) as container:
+        container.metadata.update(tags or {})
         stream = container.add_stream(codec, rate=rate, options=settings)
         first = numbered(0) if picture is None else picture
         stream.height, stream.width, stream.pix_fmt = first.shape[0], first.shape[1], "yuv420p"

@@ -153,8 +153,8 @@ def explained(error: sqlite3.Error | OSError, folder: Path, action: str) -> Exce
         return IndexBusy(f"another process is using the index {folder}; wait until it is done")
     if kind in READ_ONLY_CODES:
         return SearchError(
-            f"the index {folder} cannot be {action} ({first_line(error)}): check that you may write to its folder and "
-            "that the disk is not mounted read-only"
+            f"the index {folder} cannot be {action} ({first_line(error)}): check that you may read and write its "
+            "folder, and that the disk is not mounted read-only"
         )
     return DamagedIndex(
         f"the index {folder} cannot be {action}: {first_line(error)}. If this happens again, make it anew with "

@@ -22,12 +22,12 @@ class Roots:
         self._read()
 
     def _read(self) -> None:
-        rows: list[tuple[int, bytes]] = self.connection.execute("SELECT id, path FROM root").fetchall()
+        rows: list[tuple[int, bytes, int]] = self.connection.execute("SELECT id, path, listed FROM root").fetchall()
         self.rows = sorted(rows, key=lambda row: -len(row[1]))
 
     def places(self, path: bytes) -> list[tuple[int, bytes, bytes]]:
         """Roots that hold a path, the longest first: id, path, and the rest of the path below."""
-        return [(root, base, _rest(path, base)) for root, base in self.rows if _is_below(path, base)]
+        return [(root, base, _rest(path, base)) for root, base, _ in self.rows if _is_below(path, base)]
 
     def add_file(self, file: File) -> None:
         """Add a file, or replace the one of its path."""
@@ -61,27 +61,30 @@ class Roots:
 
     def move(self, old: str, new: bytes) -> int:
         """Change the place of the roots and files at or below ``old``; how many files there are."""
-        named = self.connection.execute("SELECT path FROM root WHERE name = ?", (storable(old),)).fetchone()
-        source = named[0] if named else to_stored(old)
+        by_name = self.connection.execute("SELECT path FROM root WHERE name = ?", (storable(old),)).fetchone()
+        source = by_name[0] if by_name else to_stored(old)
         query = (
-            "SELECT file.key, root.path, file.path, size, modified, video.id, failure FROM file "
+            "SELECT file.key, root.path, listed, file.path, size, modified, video.id, failure FROM file "
             "JOIN root ON root = root.id LEFT JOIN video ON video = video.key"
         )
         moved: list[File] = []
-        for key, base, rest, size, modified, video, failure in self.connection.execute(query).fetchall():
+        watched: list[bytes] = []  # those whose root somebody has named
+        for key, base, listed, rest, size, modified, video, failure in self.connection.execute(query).fetchall():
             path = joined(base, rest)
             if _is_below(path, source):
-                moved.append(File(from_stored(_moved(path, source, new)), size, modified, video or "", failure))
+                target = _moved(path, source, new)
+                moved.append(File(from_stored(target), size, modified, video or "", failure))
+                watched += [target] if listed else []
                 self.connection.execute("DELETE FROM file WHERE key = ?", (key,))
-        whole = [(root, base) for root, base in self.rows if _is_below(base, source)]
-        for root, base in whole:
-            target = _moved(base, source, new)
-            (listed,) = self.connection.execute("SELECT listed FROM root WHERE id = ?", (root,)).fetchone()
-            self.connection.execute("DELETE FROM root WHERE id = ?", (root,))
-            add_root(self.connection, target, listed=bool(listed), id=root)
-        if moved and not whole and not any(_is_below(new, base) for _, base in self.rows):
-            add_root(self.connection, new, listed=True)  # a part of a root is no longer below it
+        for root, base, listed in self.rows:
+            if _is_below(base, source):
+                self.connection.execute("DELETE FROM root WHERE id = ?", (root,))
+                add_root(self.connection, _moved(base, source, new), listed=bool(listed), id=root)
         self._read()
+        named = [base for _, base, listed in self.rows if listed]
+        if not all(any(_is_below(path, base) for base in named) for path in watched):
+            add_root(self.connection, new, listed=True)  # a part of a root that is no longer below it
+            self._read()
         for file in moved:
             self.add_file(file)
         return len(moved)

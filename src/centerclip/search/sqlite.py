@@ -245,28 +245,31 @@ class Database:
         # while it has a WAL.
         modes = ("mode=rw", "mode=ro") if self._has_wal() else ("mode=rw", "mode=ro&immutable=1")
         for mode in modes:
-            connection = _connect(self.path, mode)
             self._immutable = "immutable" in mode
             try:
-                if mode == "mode=rw":
-                    _set_journal(connection, self.folder, only_to_delete=True)
-                    connection.execute("PRAGMA query_only = ON")
-                version = self._check_version(connection)
-                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                connection, version = self._try_reader(mode)
             except sqlite3.OperationalError as error:
-                connection.close()
                 if mode == modes[-1] or error.sqlite_errorcode & 0xFF not in CANNOT_WRITE_CODES:
                     raise
                 continue
-            except BaseException:
-                connection.close()
-                raise
             if version == len(MIGRATIONS):
                 return connection
             connection.close()
             self._bring_up_to_date(version)
-            return self._open_reader()
-        raise AssertionError("unreachable")
+            break
+        return self._open_reader()
+
+    def _try_reader(self, mode: str) -> tuple[sqlite3.Connection, int]:
+        """A connection for reading, with which something has been read, and the version of the schema."""
+        connection = _connect(self.path, mode)
+        try:
+            if mode == "mode=rw":
+                _set_journal(connection, self.folder, only_to_delete=True)
+                connection.execute("PRAGMA query_only = ON")
+            return connection, self._check_version(connection)
+        except BaseException:
+            connection.close()
+            raise
 
     def _check_version(self, connection: sqlite3.Connection) -> int:
         """The version of the schema; an error when it is a file of another program or of a newer version."""

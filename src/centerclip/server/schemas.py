@@ -49,6 +49,7 @@ class SearchHit(ResponseModel):
         description="Whether it shows what was searched for, judged against unrelated queries.", examples=["maybe"]
     )
     moments: list[Span] = Field(description="Up to five, best first; the first is start to end.")
+    offline: bool = Field(description="Its folder is not there now: a disk may not be connected.", examples=[False])
     copies: list[str] = Field(description="Other files with the same content.", examples=[[]])
     duplicates: list[str] = Field(description="Near-duplicate videos that were left out.", examples=[[]])
     thumbnail: str = Field(
@@ -91,6 +92,11 @@ class Video(ResponseModel):
     added: float = Field(description="When it was indexed, seconds since 1970.", examples=[1_715_000_000.0])
     segments: int = Field(description="Its vectors in the index.", examples=[32])
     note: str = Field(description="A problem with the file that did not prevent indexing.", examples=[""])
+    offline: bool = Field(description="Its folder is not there now: a disk may not be connected.", examples=[False])
+    recorded: float | None = Field(
+        description="When it was recorded by what the file says, seconds since 1970.", examples=[1_714_000_000.0]
+    )
+    camera: str = Field(description="Make and model, if the file says.", examples=["Apple iPhone 15"])
     thumbnail: str = Field(examples=[f"{PREFIX}/videos/{EXAMPLE_ID}/frames/46.7.jpg"])
     stream: str = Field(examples=[f"{PREFIX}/videos/{EXAMPLE_ID}/stream"])
 
@@ -241,6 +247,9 @@ def video_fields(library: Library, entry: VideoEntry) -> dict[str, object]:
         "added": entry.added,
         "segments": entry.segments,
         "note": entry.note,
+        "offline": entry.offline,
+        "recorded": entry.recorded,
+        "camera": valid_text(entry.camera),
         **_addresses(library, entry.video_id, entry.duration / 2),
     }
 
@@ -260,6 +269,7 @@ def _search_hit(library: Library, hit: Hit) -> SearchHit:
         score=round(hit.score, 5),
         duration=round(hit.duration, 3),
         grade=hit.grade,
+        offline=hit.offline,
         moments=[span(moment.start, moment.end, moment.score) for moment in hit.moments],
         copies=_places(library, hit.copies),
         duplicates=_places(library, hit.duplicates),

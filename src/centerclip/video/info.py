@@ -1,7 +1,10 @@
 """Facts about a video file, found without decoding more than its first frame."""
 
+import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from os import PathLike, fspath
 
 import av
@@ -9,6 +12,32 @@ import av
 from .container import DEFAULT_LIMITS, Limits, Source, open_source
 from .frames import Orientation, frame_orientation, pixel_aspect_of, shown_size
 from .timeline import constant_rate, read_packet_table
+
+# Tags by the one to believe first. Only Apple's has the time zone of the place; the others are in UTC, or mean to be.
+DATE_TAGS = ("com.apple.quicktime.creationdate", "date_recorded", "creation_time")
+MAKE_TAGS = ("com.apple.quicktime.make", "com.android.manufacturer", "make")
+MODEL_TAGS = ("com.apple.quicktime.model", "com.android.model", "model")
+PLACE_TAGS = ("com.apple.quicktime.location.iso6709", "location", "location-eng")
+EARLIEST = datetime(1971, 1, 1, tzinfo=UTC).timestamp()  # a clock that was never set shows 1904 or 1970
+MAX_CAMERA = 100  # characters
+ISO_6709 = re.compile(r"([+-])(\d{2})(\d{2})?(\d{2})?(\.\d+)?([+-])(\d{3})(\d{2})?(\d{2})?(\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a container says about when, with what and where it was recorded.
+
+    Attributes:
+        recorded: seconds since 1970; None when it does not say, or says what a clock shows that was never set.
+        camera: make and model; empty when it does not say.
+        latitude: degrees north; None when it does not say.
+        longitude: degrees east.
+    """
+
+    recorded: float | None = None
+    camera: str = ""
+    latitude: float | None = None
+    longitude: float | None = None
 
 
 @dataclass(frozen=True)
@@ -30,6 +59,7 @@ class VideoInfo:
         constant_rate: every frame is on the screen equally long, up to rounding.
         bytes: size of the file.
         seek_problem: why seeking is not safe in this file; None when it is.
+        recording: when, with what and where it was recorded, as far as the container says.
     """
 
     path: str
@@ -46,6 +76,7 @@ class VideoInfo:
     constant_rate: bool
     bytes: int
     seek_problem: str | None
+    recording: Recording
 
 
 def probe(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> VideoInfo:
@@ -75,7 +106,51 @@ def probe(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Vide
             constant_rate=constant_rate(timeline.pts),
             bytes=source.container.size,
             seek_problem=table.seek_problem,
+            recording=recording_of(source),
         )
+
+
+def recording_of(source: Source) -> Recording:
+    """What the tags of an open file say about its recording."""
+    tags = {name.lower(): value for name, value in (source.stream.metadata | source.container.metadata).items()}
+    make, model = (_clean(_first(tags, names)) for names in (MAKE_TAGS, MODEL_TAGS))
+    camera = model if model.lower().startswith(make.lower()) else f"{make} {model}".strip()
+    return Recording(_seconds(_first(tags, DATE_TAGS)), camera, *_place(_first(tags, PLACE_TAGS)))
+
+
+def _first(tags: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((tags[name] for name in names if tags.get(name, "").strip()), "")
+
+
+def _clean(text: str) -> str:
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:MAX_CAMERA]
+
+
+def _seconds(text: str) -> float | None:
+    """A date as seconds since 1970."""
+    try:
+        seconds = datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+    return seconds if seconds >= EARLIEST else None
+
+
+def _place(text: str) -> tuple[float | None, float | None]:
+    """Latitude and longitude of ``+52.3731+004.8922/``, also in degrees and minutes, ``+5222.39+00453.53/``."""
+    match = ISO_6709.match(text.strip())
+    if match is None:
+        return None, None
+    numbers = []
+    for sign, degrees, minutes, seconds, rest in (match.groups()[:5], match.groups()[5:]):
+        parts = [part for part in (degrees, minutes, seconds) if part]
+        parts[-1] += rest or ""
+        value = sum(float(part) / 60**place for place, part in enumerate(parts))
+        numbers.append(-value if sign == "-" else value)
+    latitude, longitude = numbers
+    # A device without a fix says 0, 0, which is in the sea.
+    if abs(latitude) > 90 or abs(longitude) > 180 or (latitude, longitude) == (0, 0):
+        return None, None
+    return latitude, longitude
 
 
 def _first_orientation(source: Source) -> Orientation:

@@ -18,6 +18,7 @@ from .container import DEFAULT_LIMITS, Deadline, Limits, Source, open_source
 from .decode import SeekMismatch, decode_all, seek_frames
 from .errors import OutsideVideo, UnreadableVideo
 from .frames import FrameBuffer, frame_orientation, pixel_aspect_of, shown_size
+from .info import Recording, recording_of
 from .sampling import bin_centres, random_in_bins
 from .timeline import Timeline, part, read_packet_table
 
@@ -64,6 +65,7 @@ class Streamed:
         height: pixels of a shown frame.
         windows: how many were delivered.
         note: what is wrong with the file, although it could be read; None for most files.
+        recording: when, with what and where it was recorded, as far as the container says.
     """
 
     duration: float
@@ -71,6 +73,7 @@ class Streamed:
     height: int
     windows: int
     note: str | None
+    recording: Recording
 
 
 def read_frames(
@@ -322,4 +325,5 @@ class _WindowWriter:
                 self.source.deadline.renew()  # each window has the time of a call
 
     def result(self, timeline: Timeline, note: str | None) -> Streamed:
-        return Streamed(timeline.duration, *self.shown, self.total // self.size, note)
+        recording = recording_of(self.source)
+        return Streamed(timeline.duration, *self.shown, self.total // self.size, note, recording)
