@@ -66,6 +66,13 @@ def index(
             help="Leave out, now and in later runs: a pattern of names or paths. May be repeated.",
         ),
     ] = None,
+    moved: Annotated[
+        tuple[str, Path] | None,
+        typer.Option(
+            metavar="OLD NEW",
+            help="Only say that an indexed folder is elsewhere now, on a disk or system with other paths.",
+        ),
+    ] = None,
     decoders: Annotated[
         int | None, typer.Option(min=1, help="Files read at the same time.", show_default="half the cores, at most 4")
     ] = None,
@@ -81,6 +88,12 @@ def index(
             clustering = str(Setting.parse(clustering))
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--clustering") from error
+    if moved is not None:
+        if paths or reindex or watch:
+            raise typer.BadParameter("--moved changes paths and indexes nothing: run it alone")
+        files = VideoIndex(folder, create=False).move_root(*moved)
+        typer.echo(json.dumps({"moved": files}) if as_json else f"{count(files, 'file')} of the index moved.")
+        return
     if reindex:
         _announce(VideoIndex(folder), paths or [], ask=not (yes or as_json))
     video_index = VideoIndex(folder, model=model, clustering=clustering, frames=frames, every=every, device=device)
@@ -227,7 +240,8 @@ def status(folder: IndexFolder = None, as_json: AsJson = False) -> None:
 
     status = VideoIndex(folder, create=False).status()
     if as_json:
-        content = asdict(status) | {"folder": str(status.folder), "roots": [str(root) for root in status.roots]}
+        content = asdict(status) | {"folder": str(status.folder)}
+        content |= {name: [printable(root) for root in content[name]] for name in ("roots", "offline_roots")}
         typer.echo(json.dumps(content, indent=2))
         return
     copies = status.files - status.videos
@@ -238,10 +252,16 @@ def status(folder: IndexFolder = None, as_json: AsJson = False) -> None:
             "videos",
             f"{status.videos:,}" + (f", and {count(copies, 'more copy', 'more copies')} of them" if copies else ""),
         ),
+        (
+            "offline",
+            f"{count(status.offline, 'video')} in {', '.join(map(printable, status.offline_roots))}: not connected?"
+            if status.offline_roots
+            else "none",
+        ),
         ("length", length(3600 * status.hours)),
         ("segments", f"{status.segments:,}"),
         ("size", size(status.bytes)),
-        ("model", status.model),
+        ("model", f"{status.model}, in {status.precision}"),
         ("setting", f"{status.clustering}, windows of {status.frames} frames, one frame every {status.every:g} s"),
         ("search", "exact" if status.recall == 1 else f"approximate, finds {status.recall:.1%} of the best segments"),
         ("left out", ", ".join(map(printable, status.ignore)) or "nothing"),

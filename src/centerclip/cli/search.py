@@ -30,6 +30,17 @@ def seconds(text: str) -> float:
     return sum(part * 60**place for place, part in enumerate(reversed(parts)))
 
 
+def place(text: str) -> tuple[float, float, float]:
+    """``52.37,4.89,10``: latitude, longitude and kilometres around it."""
+    try:
+        latitude, longitude, kilometres = (float(part) for part in text.split(","))
+    except ValueError:
+        latitude, longitude, kilometres = 0.0, 0.0, -1.0
+    if not (abs(latitude) <= 90 and abs(longitude) <= 180 and 0 <= kilometres < math.inf):
+        raise typer.BadParameter(f"{text!r} is not a place; write latitude,longitude,kilometres: 52.37,4.89,10")
+    return latitude, longitude, kilometres
+
+
 def search(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="SENTENCE", help="What the video shows.", show_default=False)
@@ -52,6 +63,15 @@ def search(
         typer.Option(metavar="DATE", help="Files changed on this day or later: 2024, 2024-05 or 2024-05-31."),
     ] = None,
     before: Annotated[str | None, typer.Option(metavar="DATE", help="Files changed before this day.")] = None,
+    recorded_after: Annotated[
+        str | None, typer.Option(metavar="DATE", help="Recorded on this day or later, by what the file itself says.")
+    ] = None,
+    recorded_before: Annotated[str | None, typer.Option(metavar="DATE", help="Recorded before this day.")] = None,
+    camera: Annotated[str | None, typer.Option(help="Part of the camera's make and model.")] = None,
+    near: Annotated[
+        str | None,
+        typer.Option(metavar="LAT,LON,KM", help="Recorded at most so far from a place: 52.37,4.89,10."),
+    ] = None,
     min_score: Annotated[float | None, typer.Option(help="Leave out hits below this score.")] = None,
     show_all: Annotated[bool, typer.Option("--all", help="List near-duplicates as hits of their own.")] = False,
     save: Annotated[Path | None, typer.Option(metavar="DIR", help="Save each hit as a clip in this folder.")] = None,
@@ -81,7 +101,10 @@ def search(
     from ..search.query import is_english
     from ..search.results import seconds_of
 
-    for option, date in (("--after", after), ("--before", before)):
+    around = None if near is None else place(near)
+    dates = {"--after": after, "--before": before}
+    dates |= {"--recorded-after": recorded_after, "--recorded-before": recorded_before}
+    for option, date in dates.items():
         try:
             seconds_of(date, option=option)
         except SearchError as error:
@@ -99,6 +122,10 @@ def search(
         max_duration=max_duration,
         after=after,
         before=before,
+        recorded_after=recorded_after,
+        recorded_before=recorded_before,
+        camera=camera,
+        near=around,
         min_score=min_score,
         collapse=not show_all,
     )
@@ -112,7 +139,7 @@ def search(
         _print_csv(results)
     else:
         if not len(results):
-            filters = (below, name, min_duration, max_duration, after, before, min_score)
+            filters = (below, name, min_duration, max_duration, camera, near, min_score, *dates.values())
             typer.echo(_why_nothing(index, filtered=any(each is not None for each in filters)))
         _print_hits(results, thumbnails)
     if save is not None or playlist is not None:
@@ -133,6 +160,7 @@ def as_object(results: "Results") -> dict[str, Any]:
                 "score": round(hit.score, 5),
                 "grade": hit.grade,
                 "duration": round(hit.duration, 3),
+                "offline": hit.offline,
                 "moments": [
                     {"start": round(m.start, 3), "end": round(m.end, 3), "score": round(m.score, 5)}
                     for m in hit.moments
@@ -180,7 +208,7 @@ def _print_hit(console: Any, rank: int, hit: "Hit") -> None:
     doubt = "?" if hit.grade == "maybe" else " "
     line = Text(f"{rank:3}  {hit.score:.3f}{doubt} ")
     line.append(f"{clock(hit.start)}-{clock(hit.end)}".ljust(13), style="bold")
-    line.append(f"  {printable(hit.path)}")
+    line.append(f"  {printable(hit.path)}{' (offline)' if hit.offline else ''}")
     console.print(line)
     notes = [f"also {other_moments}"] if other_moments else []
     notes += [f"copy: {printable(path)}" for path in hit.copies]
