@@ -2,10 +2,13 @@
 
     python benchmarks/serve.py                    # 100,000 segments, 10 seconds for each number of clients
     python benchmarks/serve.py --segments 20000 --seconds 3
+    python benchmarks/serve.py --folder /tmp/made # keeps the model and the index there, for the next time
 
-The server runs in a process of its own, over an index of random vectors as wide as CLIP ViT-B/32's and with a text
-tower of its size with random weights; everything goes over the loopback. Every request has a new sentence, so that each
-has to be encoded. At the end the server is stopped while requests run, and has to answer them.
+Goals, with two processors: at least 60 requests a second with one client and 120 with 64, 95 % of them within 60 ms and
+900 ms, in memory that does not grow. The server runs in a process of its own, over an index of random vectors and with
+a CLIP ViT-B/32 of random weights, in the precision that is chosen for this machine; everything goes over the loopback.
+Every request has a new sentence, so that each has to be encoded. At the end the server is stopped while requests run,
+and has to answer them.
 """
 
 import argparse
@@ -18,20 +21,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import numpy as np
 import psutil
-import torch
 from rich.console import Console
 from rich.table import Table
-
-from centerclip import CenterCLIP
-from centerclip.search.folder import write_settings
-from centerclip.search.lance import LanceStore
-from centerclip.search.query import settings_of, text_encoder_files
-from centerclip.search.store import File, Segments, Video
 
 CLIENTS = (1, 8, 64)
 SEGMENTS_PER_VIDEO = 20
@@ -40,10 +37,12 @@ WORDS += ["cooks", "rides", "near", "over", "under", "house", "river", "car"]
 err = Console(stderr=True)
 
 
-def make_model(folder: Path) -> CenterCLIP:
-    """A CLIP of the usual text size; the vision tower is small, since it is not used."""
+def make_model(folder: Path) -> None:
+    """A CLIP ViT-B/32 with random weights."""
+    import torch
     from transformers import CLIPConfig, CLIPModel, CLIPTokenizer
 
+    from centerclip import CenterCLIP
     from centerclip.model.backbone import Backbone
     from centerclip.model.preprocess import Preprocess
     from centerclip.model.tokenizer import byte_letters
@@ -60,37 +59,37 @@ def make_model(folder: Path) -> CenterCLIP:
             tokens.append(parts[0])
     merges, tokens = list(dict.fromkeys(merges)), list(dict.fromkeys(tokens))
     tokens += [f"unused{n}" for n in range(49_406 - len(tokens))] + ["<|startoftext|>", "<|endoftext|>"]
-    vision = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1}
-    config = CLIPConfig(projection_dim=512, vision_config={**vision, "image_size": 32, "patch_size": 16})
     tokenizer = CLIPTokenizer(vocab={token: n for n, token in enumerate(tokens)}, merges=merges, model_max_length=77)
-    CenterCLIP(
-        Backbone(CLIPModel(config).eval(), tokenizer, Preprocess(size=32)), clustering="none", frames=12
-    ).eval().save_pretrained(folder)
-    return CenterCLIP.from_pretrained(folder)
+    backbone = Backbone(CLIPModel(CLIPConfig()).eval(), tokenizer, Preprocess(size=224))  # its defaults are ViT-B/32's
+    CenterCLIP(backbone, clustering="none", frames=12).eval().save_pretrained(folder)
 
 
-def make_index(folder: Path, model: CenterCLIP, model_folder: Path, segments: int) -> None:
-    from dataclasses import replace
+def make_index(folder: Path, model_folder: Path, segments: int) -> None:
+    from centerclip.model.engine import open_encoder
+    from centerclip.search.folder import DEFAULT_EVERY
+    from centerclip.search.index import IndexState
+    from centerclip.search.query import Encoder, settings_of
+    from centerclip.search.sqlite import Database, write_settings
+    from centerclip.search.store import File, Segments, Video
 
-    from centerclip.search.state import IndexState
-
-    settings = replace(settings_of(model, model_folder, 1.0), files=text_encoder_files(model), roots=[str(folder)])
+    model = open_encoder(model_folder, engine="onnxruntime")
+    settings = replace(settings_of(model, model_folder, DEFAULT_EVERY), roots=[str(folder)])
     write_settings(folder, settings)
-    store, random = LanceStore(folder, settings.width), np.random.default_rng(0)
+    state = IndexState.open(Database(folder), settings, Encoder(settings, model))
+    random = np.random.default_rng(0)
+    edges = np.arange(SEGMENTS_PER_VIDEO + 1, dtype=np.float32) * 3
     count = segments // SEGMENTS_PER_VIDEO
     for first in range(0, count, 500):
-        rows = []
+        added = []
         for number in range(first, min(first + 500, count)):
             vectors = random.standard_normal((SEGMENTS_PER_VIDEO, settings.width)).astype(np.float32)
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-            edges = np.arange(SEGMENTS_PER_VIDEO + 1, dtype=np.float32) * 3
-            name = f"{number:032x}"
-            rows.append((Video(name, float(edges[-1]), 640, 360, 0.0), Segments(edges[:-1], edges[1:], vectors)))
-        store.add(rows, [File(str(folder / f"{video.id}.mp4"), 1, 1, video.id) for video, _ in rows])
-    index = IndexState.open(folder, settings)
-    index.calibration.encode(index.encoder)
-    index.store.tidy(index.calibration.vectors)
-    index.calibration.measure(index.store.view())
+            video = Video(f"{number:032x}", float(edges[-1]), 640, 360, 0.0)
+            added.append((video, Segments(edges[:-1], edges[1:], vectors), ()))
+        state.store.add(added, [File(str(folder / f"{video.id}.mp4"), 1, 1, video.id) for video, _, _ in added])
+    state.calibration.encode(state.encoder)
+    state.store.tidy(state.calibration.vectors)
+    state.calibration.measure()
 
 
 def start(index: Path, cache: Path) -> tuple[subprocess.Popen[str], str]:
@@ -155,17 +154,20 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--segments", type=int, default=100_000)
     options.add_argument("--seconds", type=float, default=10.0, help="for each number of clients")
+    options.add_argument("--folder", type=Path, help="keep the model and the index here")
     options.add_argument("--json", action="store_true", help="print one JSON object")
     args = options.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        base = Path(folder)
+    with tempfile.TemporaryDirectory() as scratch:
+        base = args.folder or Path(scratch)
+        os.environ["CENTERCLIP_CACHE"] = str(base / "cache")  # for the converted model
         with err.status("making a model and an index of random vectors"):
-            model = make_model(base / "model")
-            (base / "index").mkdir()
-            make_index(base / "index", model, base / "model", args.segments)
-            del model
+            if not (base / "model").exists():
+                make_model(base / "model")
+            index = base / f"index-{args.segments}"
+            if not index.exists():
+                make_index(index, base / "model", args.segments)
         with err.status("starting the server"):
-            process, address = start(base / "index", base / "cache")
+            process, address = start(index, base / "cache")
         memory, numbers, rows = psutil.Process(process.pid), itertools.count(), []
         asyncio.run(load(address, 8, 2.0, numbers))  # warm
         for clients in CLIENTS:
