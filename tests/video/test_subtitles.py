@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from centerclip.video import subtitles
-from centerclip.video.subtitles import Line, find_sidecars, read_lines, read_sidecar, sidecar_stamp
+from centerclip.video.subtitles import Line, Sidecars, read_lines, read_sidecar, sidecar_stamp
 from tests.video.subtitled import srt, subtitled_clip
 
 GREY = [np.full((48, 64, 3), 100, np.uint8)]
@@ -131,13 +131,17 @@ Dialogue: 0,soon,later,Default,no time
 def test_which_files_belong_to_a_video(tmp_path: Path) -> None:
     for name in ("film.mp4", "film.part.mkv", "film.2.mp4", "film.srt", "film.en.vtt", "film.pt-BR.forced.ass"):
         (tmp_path / name).touch()
-    for name in ("film.part.srt", "film.2.srt", "film.mp4.srt", "filmed.srt", "film.txt", "other.srt"):
+    for name in ("film.part.srt", "film.part.de.srt", "film.2.srt", "film.mp4.srt", "filmed.srt", "film.txt", "x.srt"):
         (tmp_path / name).touch()
-    names = [path.name for path in find_sidecars(tmp_path / "film.mp4")]
-    assert names == ["film.en.vtt", "film.mp4.srt", "film.pt-BR.forced.ass", "film.srt"]
-    assert [path.name for path in find_sidecars(tmp_path / "film.part.mkv")] == ["film.part.srt"]
-    assert [path.name for path in find_sidecars(tmp_path / "film.2.mp4")] == ["film.2.srt"]
-    assert find_sidecars(tmp_path / "missing" / "film.mp4") == []
+    sidecars = Sidecars()
+
+    def names(video: str) -> list[str]:
+        return [path.name for path in sidecars.of(tmp_path / video)]
+
+    assert names("film.mp4") == ["film.en.vtt", "film.mp4.srt", "film.pt-BR.forced.ass", "film.srt"]
+    assert names("film.part.mkv") == ["film.part.de.srt", "film.part.srt"]
+    assert names("film.2.mp4") == ["film.2.srt"]
+    assert names("missing/film.mp4") == []
 
 
 def test_the_stamp_changes_with_the_files(tmp_path: Path) -> None:

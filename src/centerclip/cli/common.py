@@ -86,7 +86,7 @@ class ProgressBar:
     def indexing(self, at: "IndexingProgress") -> None:
         """Move the bar with the seconds of video that are encoded: one film moves it too."""
         done = f"{at.finished:,} of {count(at.total, 'video')}"
-        self._move(self._title, at.share, 1.0, done, " ", at.seconds_left)
+        self._move(at.task, at.share, 1.0, done, " ", at.seconds_left)
 
     def download(self, done: int, total: int) -> None:
         """Move a bar of its own with the bytes of a model that have arrived; it is gone when all have."""

@@ -328,7 +328,7 @@ class VideoIndex:
         """
         if where == "text":
             if text is None or image is not None or video is not None:
-                raise SearchError("text is searched with words alone: leave out the image and the clip, or where='text'")
+                raise SearchError("text is searched with words alone: leave out the image and the clip")
             check_sentence(text)
             query = Query(np.zeros(0, np.float32), has_text=True, text=text)
         else:
@@ -419,12 +419,12 @@ class VideoIndex:
                 collapse=collapse,
                 min_score=least,
             )
-        found = merge(ranked, confidences, texts)
+        found = merge(ranked, confidences, texts, by_moment=moments)
         grades = [each.grade for each in found[:JUDGED_HITS]]
         convincing = grades[:1] not in ([], ["unlikely"]) or "sure" in grades
         entries = catalogue.hits([each.entry for each in found[:top]], filters)
         hits = [
-            replace(hit, grade=by.grade, confidence=by.confidence, found_by="text" if by.by_text else "video", line=by.line)
+            replace(hit, grade=by.grade, confidence=by.confidence, found_by=by.found_by, line=by.line)
             for hit, by in zip(entries, found, strict=False)
         ]
         best = max((each.confidence for each in found[:JUDGED_HITS]), default=0.0)

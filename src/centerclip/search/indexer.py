@@ -4,9 +4,11 @@ The unit of work is one video, by content. Whatever stops the run, a video is in
 next run continues with those that are not.
 """
 
+import json
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,18 +19,21 @@ import numpy as np
 from ..files import content_id, find_videos, is_below
 from ..video.errors import VideoError
 from ..video.sampling import Windows
+from ..video.subtitles import Sidecars, read_lines, sidecar_stamp
 from .ranking import Calibration
 from .results import IndexReport
-from .store import AddedVideo, File, Segments, Store, Video
+from .store import AddedVideo, File, Line, Segments, Store, Video
 
 if TYPE_CHECKING:
     from ..model.pipeline import Decoded, Deliver, VideoEncoder
     from ..video import Streamed
     from .index import IndexState
+    from .recognise import Recogniser
 
 COMMIT_SECONDS = 2.0  # how much work a kill can cost, beside the videos that are being encoded
 COMMIT_SEGMENTS = 20_000  # how many vectors may wait in memory for the next commit
 NO_LENGTH = (0.0, 0, 1)
+SIDECARS = "sidecars"  # their stamps in the store
 CPU_BATCH = 8  # windows; larger batches are no faster on a CPU, and videos would finish in bursts
 
 
@@ -43,6 +48,7 @@ class Progress:
         seconds: since the run began.
         total_seconds: of video in all files, about: the length of a file is known when it is opened, and before that
             taken from its size. 0 until the first is.
+        task: what is done now.
     """
 
     finished: int
@@ -50,6 +56,7 @@ class Progress:
     video_seconds: float
     seconds: float
     total_seconds: float = 0.0
+    task: str = "indexing"
 
     @property
     def share(self) -> float:
@@ -68,6 +75,7 @@ def update(
     roots: list[Path],
     *,
     retry: bool,
+    recognisers: "Sequence[Recogniser]" = (),
     decoders: int | None,
     on_progress: Callable[[Progress], None],
 ) -> IndexReport:
@@ -101,15 +109,81 @@ def update(
     report.failed |= {folder: f"unreadable: {reason}" for folder, reason in unreadable.items()}
     calibration = Calibration(index.store)
     calibration.encode(index.encoder)
+    sidecars = _SidecarStamps(index.store)
     if todo:  # the model is not even opened when nothing is new
-        Indexer(index.store, index.encoder.model(), index.windows, decoders=decoders, on_progress=on_progress).run(
-            todo, report
-        )
+        Indexer(
+            index.store, index.encoder.model(), index.windows, sidecars, decoders=decoders, on_progress=on_progress
+        ).run(todo, report)
     _drop_missing(index.store, roots, seen, unreadable, {file.path for file in todo}, report)
+    paths: dict[str, list[str]] = defaultdict(list)  # of videos that are below the roots
+    for name, each in index.store.view().files.items():
+        if name in seen and each.video:
+            paths[each.video].append(name)
+    report.texts += sidecars.update(paths)
+    for recogniser in recognisers:
+        _recognise(index.store, recogniser, paths, report, on_progress, retry=retry)
     if index.store.view().videos is not before.videos or not len(calibration.texts):
         calibration.measure()
     index.store.tidy(calibration.vectors)
     return report
+
+
+class _SidecarStamps:
+    """Which subtitle files each video was indexed with, so that new and changed ones are read by the next run."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.sidecars = store, Sidecars()
+        self._before = store.value(SIDECARS) or b"{}"
+        self._stamps: dict[str, str] = json.loads(self._before)
+
+    def read(self, video: str, path: str, duration: float) -> tuple[list[Line], str]:
+        """The text that comes with a new video, and a note about what could not be read."""
+        files = self.sidecars.of(path)
+        self._stamps[video] = sidecar_stamp(files)
+        return read_lines(path, files, duration=duration)
+
+    def update(self, paths: Mapping[str, Sequence[str]]) -> int:
+        """Read the subtitles of videos again whose files have changed; of how many."""
+        videos, changed = self.store.view().videos, 0
+        for video, copies in paths.items():
+            files = [file for path in copies for file in self.sidecars.of(path)]
+            stamp = sidecar_stamp(files)
+            if stamp != self._stamps.get(video, ""):
+                lines, _ = read_lines(copies[0], files, duration=videos[video].duration)
+                self.store.add_lines(video, [line for line in lines if line.source == "subtitle"], "subtitle")
+                self._stamps[video] = stamp
+                changed += 1
+        stamps = {video: stamp for video, stamp in self._stamps.items() if stamp and video in videos}
+        content = json.dumps(stamps, sort_keys=True).encode()
+        if content != self._before:
+            self.store.set_value(SIDECARS, content)
+        return changed
+
+
+def _recognise(
+    store: Store,
+    recogniser: "Recogniser",
+    paths: Mapping[str, Sequence[str]],
+    report: IndexReport,
+    on_progress: Callable[[Progress], None],
+    *,
+    retry: bool,
+) -> None:
+    """Run a recogniser on the videos below the roots that it has not been run on."""
+    from .recognise import TASKS, recognise
+
+    began, task = time.monotonic(), TASKS[recogniser.source]
+    done, failed = recognise(
+        store,
+        recogniser,
+        {video: copies[0] for video, copies in paths.items()},
+        retry=retry,
+        on_video=lambda finished, total: on_progress(
+            Progress(finished, total, 0.0, time.monotonic() - began, task=task)
+        ),
+    )
+    report.texts += done
+    report.text_failed |= failed
 
 
 @dataclass
@@ -118,6 +192,8 @@ class _Task:
 
     files: list[File]
     streamed: "Streamed | None" = None
+    lines: list[Line] = field(default_factory=list)
+    note: str = ""  # about its text
     failure: str = ""  # of the content: every file has it
     failed: list[File] = field(default_factory=list)  # files that could not be read while another could
 
@@ -129,6 +205,7 @@ class Indexer:
         store: where to; the caller holds its lock.
         model: what with.
         windows: how videos are cut.
+        sidecars: reads the text that comes with them.
         decoders: files read at the same time; by default as many as keep the model busy.
         on_progress: called after every commit.
     """
@@ -138,6 +215,7 @@ class Indexer:
         store: Store,
         model: "VideoEncoder",
         windows: Windows,
+        sidecars: _SidecarStamps | None = None,
         *,
         decoders: int | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
@@ -145,6 +223,7 @@ class Indexer:
         from ..model.pipeline import default_decoders
 
         self.store, self.model, self.windows, self.on_progress = store, model, windows, on_progress
+        self.sidecars = sidecars or _SidecarStamps(store)
         self.decoders = decoders or default_decoders(model)
         self.batch_size = model.batch_size() if model.on_gpu else min(CPU_BATCH, model.batch_size())
         self._lock = threading.Lock()
@@ -227,7 +306,8 @@ class Indexer:
             failure, spoiled = _reason(error), not isinstance(error, VideoError)
         if not _is_as_found(file):
             failure, spoiled = "unreadable: the file changed while it was read; the next run takes it again", True
-        if not failure:
+        if not failure and task.streamed is not None:
+            task.lines, task.note = self.sidecars.read(file.video, file.path, task.streamed.duration)
             return True
         task.streamed = None
         with self._lock:
@@ -270,9 +350,17 @@ class Indexer:
         starts, ends = self.windows.spans(info.duration, info.windows)
         self._videos.append(
             (
-                Video(video, info.duration, info.width, info.height, time.time(), info.note or ""),
+                Video(
+                    video,
+                    info.duration,
+                    info.width,
+                    info.height,
+                    time.time(),
+                    "; ".join(filter(None, (info.note, task.note))),
+                    **vars(info.recording),
+                ),
                 Segments(starts, ends, vectors),
-                (),
+                task.lines,
             )
         )
         self._report.added += 1

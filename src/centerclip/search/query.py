@@ -52,11 +52,13 @@ class Query:
         vector: ``[D]`` of norm 1.
         has_text: whether there is a sentence in it. Hits of images and clips alone are judged by other standards.
         video_id: of the clip in it, where that is a video of the index: it is not among the hits.
+        text: a sentence that is the whole query, to be found in what is said and written too; empty for others.
     """
 
     vector: Floats
     has_text: bool
     video_id: str = ""
+    text: str = ""
 
 
 class Encoder:

@@ -24,6 +24,7 @@ SAME_DIFFERENCE, SAME_SHARE = 40, 5e-4  # of brightness, and of the pixels: less
 MIN_LETTERS = 2  # of a piece of text in a picture; single ones are mostly noise
 MIN_SCORE = 0.6  # of the recogniser, 0 to 1
 
+TASKS = {"spoken": "transcribing", "written": "reading text"}  # as the progress bar calls them
 Picture = NDArray[np.uint8]
 
 

@@ -9,17 +9,16 @@ from datetime import date, datetime, time
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from ..errors import SearchError, UnknownVideo
 from ..files import is_below
 from .ranking import Grade, Moment, Ranked
 from .store import File, Line, Segments, Video, View
+from .text import FoundBy
 
 When = float | str | date | datetime | None
 Near = tuple[float, float, float]  # latitude and longitude in degrees, and kilometres around it
 EARTH_KM = 6371.0  # radius
-FoundBy = Literal["video", "text"]
 
 
 @dataclass(frozen=True)

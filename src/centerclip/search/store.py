@@ -4,14 +4,16 @@ A store that passes ``tests/search/conformance.py`` can take the place of the on
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..video.subtitles import Line as Line
+from ..video.subtitles import TextSource
+
 Floats = NDArray[np.float32]
-# Where text comes from. "spoken" was transcribed from the sound, "written" read from the picture, "name" is of a file.
-Source = Literal["subtitle", "chapter", "title", "description", "spoken", "written", "name"]
+Source = TextSource
 
 
 @dataclass(frozen=True)
@@ -61,23 +63,6 @@ class Segments:
 
     def __len__(self) -> int:
         return len(self.starts)
-
-
-@dataclass(frozen=True)
-class Line:
-    """Text of a video with its time: what is said, written on the screen, or told about it.
-
-    Attributes:
-        start: seconds.
-        end: seconds.
-        text: as people read it.
-        source: where it comes from.
-    """
-
-    start: float
-    end: float
-    text: str
-    source: Source
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 A line counts by the share of the query's words that it has; words that follow in the lines just after count too, since
 subtitles cut sentences. That share, less where many videos have as much, is a confidence as those of
-:class:`~centerclip.search.ranking.Calibration`: a share of the collection that a hit beats. So the two lists are merged
-on one scale (:func:`fuse`; ``benchmarks/text_search.py`` compares it with reciprocal ranks).
+:class:`~centerclip.search.ranking.Calibration`: a share of what there is that a hit beats. So the two lists are merged
+on one scale, by the greater of the two. Reciprocal ranks, which need no scale, were measured to be worse
+(``benchmarks/text_search.py``): a list of hits that are all wrong counts there as much as one with the answer.
 """
 
 import re
@@ -11,23 +12,29 @@ import unicodedata
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice
+from typing import Literal
+
+import numpy as np
 
 from ..video.subtitles import Line
-from .ranking import Grade, Moment, grade
+from .ranking import MAX_MOMENTS, Grade, Moment, Ranked, grade
 from .store import LineHit, View
 
 FIRST_LINES = 1_000  # lines asked for at first; more when they belong to too few videos
 MOST_LINES = 5_000
 NEAR_SECONDS = 6.0  # lines whose starts are so near may share the words of a query
 MAX_WORDS = 32  # of a query; more would be a page of text
-MAX_MOMENTS = 5  # lines shown of a video
+SAME_SECONDS = 1.0  # a line at the same time in videos of the same length: one is a copy of the other
 MIN_SHARE = 0.55  # of the words, for a line to be a hit beside those of the video: more than one of two
+FULL_SHARE = 0.9  # of the words, that counts as all of them: one inflected word of two
 INFLECTED = 0.8  # what a word counts that only begins alike: bridge, bridges
 MIN_STEM, MAX_ENDING = 4, 3  # letters that inflected words have in common, and those that may follow
 ENDINGS = ("ing", "ed", "es", "s")  # of English words; other languages mostly add letters, which the prefix covers
 
+FoundBy = Literal["video", "text"]
+NO_VECTOR = np.zeros(0, np.float32)
 WHOLE = ("title", "description", "name")  # about the whole video: no moment
 
 # Words that nearly every line has. They count only in a query of nothing else, or inside quotes.
@@ -151,6 +158,7 @@ class TextHit:
         score: share of the query's words that the line has, 0 to 1.
         confidence: the score, less where many videos have as much: 0 to 1.
         grade: "sure" when the line has all of the words.
+        duplicates: videos of the same length with the same line at the same time, which were left out.
     """
 
     video: str
@@ -159,6 +167,7 @@ class TextHit:
     score: float
     confidence: float = 0.0
     grade: Grade = "unlikely"
+    duplicates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -181,7 +190,14 @@ class _Scored:
 
 
 def search_text(
-    view: View, query: str, top: int, *, among: Collection[str] | None = None, by_moment: bool = False
+    view: View,
+    query: str,
+    top: int,
+    *,
+    among: Collection[str] | None = None,
+    by_moment: bool = False,
+    collapse: bool = True,
+    min_score: float = 0.0,
 ) -> list[TextHit]:
     """The videos, or with ``by_moment`` the lines, that have words of a query, best first.
 
@@ -193,6 +209,8 @@ def search_text(
         top: how many.
         among: ids of the videos to look at; all by default.
         by_moment: rank lines: a video can come several times.
+        collapse: leave out copies of a better hit, and list them there.
+        min_score: leave out hits below.
     """
     terms = terms_of(query)
     match, match_all = match_expression(terms), match_expression(terms, every=True)
@@ -212,9 +230,29 @@ def search_text(
         best = sorted(scored, key=lambda each: each.key)[:MAX_MOMENTS]
         moments = tuple(each.moment for each in best if each.line.source not in WHOLE or each is best[0])
         hits += [(each, (each.moment,)) for each in best] if by_moment else [(best[0], moments)]
-    hits.sort(key=lambda hit: hit[0].key)
+    hits = sorted((hit for hit in hits if hit[0].score >= min_score), key=lambda hit: hit[0].key)
     bests = sorted(min(each.key for each in scored)[0] for scored in by_video.values())  # negative scores
-    return [_graded(each, moments, bests, len(view.videos)) for each, moments in hits[:top]]
+    chosen: list[TextHit] = []
+    for each, moments in hits:
+        same = next((n for n, hit in enumerate(chosen) if collapse and _is_copy(view, hit, each)), None)
+        if same is not None:
+            chosen[same] = replace(chosen[same], duplicates=(*chosen[same].duplicates, each.video))
+        elif len(chosen) < top:
+            chosen.append(_graded(each, moments, bests, len(view.videos)))
+        else:
+            break
+    return chosen
+
+
+def _is_copy(view: View, hit: TextHit, other: _Scored) -> bool:
+    """Whether a line is that of a hit, in another encoding of its video."""
+    return (
+        hit.line.text == other.line.text
+        and hit.video != other.video
+        and hit.line.source not in WHOLE
+        and abs(hit.line.start - other.line.start) < SAME_SECONDS
+        and abs(view.videos[hit.video].duration - view.videos[other.video].duration) < SAME_SECONDS
+    )
 
 
 def _score_lines(terms: Sequence[Term], query: Sequence[str], hits: Sequence[LineHit]) -> dict[str, list[_Scored]]:
@@ -245,7 +283,7 @@ def _score_lines(terms: Sequence[Term], query: Sequence[str], hits: Sequence[Lin
 def _graded(each: _Scored, moments: tuple[Moment, ...], bests: Sequence[float], videos: int) -> TextHit:
     """A hit with its confidence: ``bests`` are the best scores of all videos, negative and ascending."""
     as_good = bisect_right(bests, -each.score + 1e-6)
-    confidence = each.score * (1 - max(0, as_good - 1) / max(videos, 1))
+    confidence = min(1.0, each.score / FULL_SHARE) * (1 - max(0, as_good - 1) / max(videos, 1))
     all_words = each.score >= INFLECTED and each.line.source != "name"
     return TextHit(each.video, each.line, moments, each.score, confidence, "sure" if all_words else grade(confidence))
 
@@ -253,10 +291,10 @@ def _graded(each: _Scored, moments: tuple[Moment, ...], bests: Sequence[float], 
 def fuse(
     video: Sequence[float], text: Sequence[float], same: Mapping[int, int]
 ) -> list[tuple[float, int | None, int | None]]:
-    """Merge two lists of hits, each best first, by their confidences.
+    """Merge two lists of hits, each best first, by their confidences; what is in both has the greater of the two.
 
-    What was found both ways has the confidence that one of the two is right. Hits of the video keep their order, though
-    it is not that of their confidences: each counts as much as the best from it on.
+    Hits of the video keep their order, though it is not that of their confidences: each counts as much as the best from
+    it on. Of equals, what is said and written comes first: words that are there are there.
 
     Args:
         video: confidences of what the video shows.
@@ -270,9 +308,74 @@ def fuse(
     both = {there: here for here, there in same.items()}
     merged: list[tuple[float, int | None, int | None]] = []
     for place, confidence in enumerate(shown):
-        if place in both:
-            confidence = 1 - (1 - confidence) * (1 - text[both[place]])
-        merged.append((confidence, place, both.get(place)))
+        other = both.get(place)
+        merged.append((confidence if other is None else max(confidence, text[other]), place, other))
     merged += [(confidence, None, place) for place, confidence in enumerate(text) if place not in same]
-    # Of equals what is written comes first: words that are there are there.
-    return sorted(merged, key=lambda hit: (-hit[0], hit[2] is None))
+
+    def order(hit: tuple[float, int | None, int | None]) -> tuple[float, bool]:
+        return -hit[0], hit[2] is None or text[hit[2]] < hit[0]
+
+    return sorted(merged, key=order)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A hit of either kind.
+
+    Attributes:
+        entry: video and moments.
+        confidence: 0 to 1.
+        grade: the same in a word.
+        found_by: "text" when it is there for what is said or written.
+        line: that has words of the query; None without any.
+    """
+
+    entry: Ranked
+    confidence: float
+    grade: Grade
+    found_by: FoundBy = "video"
+    line: Line | None = None
+
+
+def merge(
+    ranked: Sequence[Ranked], confidences: Sequence[float], texts: Sequence[TextHit], *, by_moment: bool = False
+) -> list[Found]:
+    """What the video shows and what is said and written in one list. Without the latter nothing changes.
+
+    Args:
+        ranked: what the video shows.
+        confidences: of each.
+        texts: what is said and written.
+        by_moment: whether the hits are moments, and a video can come several times.
+    """
+    if not texts:
+        return [Found(entry, each, grade(each)) for entry, each in zip(ranked, confidences, strict=True)]
+    same: dict[int, int] = {}
+    for place, hit in enumerate(texts):
+        for number, entry in enumerate(ranked):
+            if number not in same.values() and entry.video == hit.video and (not by_moment or _overlap(entry, hit)):
+                same[place] = number
+                break
+    found = []
+    for confidence, here, there in fuse(confidences, [hit.confidence for hit in texts], same):
+        text = None if there is None else texts[there]
+        if text is not None and (here is None or text.confidence >= confidence):
+            shown = None if here is None else ranked[here]
+            found.append(Found(_entry(text, shown), text.confidence, text.grade, "text", text.line))
+        elif here is not None:
+            line = None if text is None else text.line
+            found.append(Found(ranked[here], confidences[here], grade(confidences[here]), line=line))
+    return found
+
+
+def _overlap(entry: Ranked, hit: TextHit) -> bool:
+    return entry.moments[0].start < hit.line.end and hit.line.start < entry.moments[0].end
+
+
+def _entry(hit: TextHit, shown: Ranked | None) -> Ranked:
+    """A hit of text as an entry; what is about a whole video is shown at the video's best moment, if that is known."""
+    moments = hit.moments
+    if shown is not None and hit.line.source in WHOLE:
+        moments = (replace(shown.moments[0], score=hit.score), *hit.moments[1:])
+    duplicates = hit.duplicates if shown is None else tuple(dict.fromkeys([*hit.duplicates, *shown.duplicates]))
+    return Ranked(hit.video, moments, NO_VECTOR, duplicates)

@@ -7,7 +7,7 @@ import hashlib
 import html
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import first_line
-from ..files import VIDEO_SUFFIXES
 from .errors import VideoError
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ MAX_SECONDS = 60.0  # for reading the subtitle packets of one file
 ROLLING_SECONDS = 1.0  # captions that scroll repeat the line before within so much
 
 # Between the name of a video and the suffix of its subtitles: a language, or what they are for (film.en.forced.srt).
-LABELS = re.compile(r"(\.[A-Za-z][A-Za-z_-]{0,15}){0,3}")
+LABEL, MAX_LABELS = re.compile(r"\.[A-Za-z][A-Za-z_-]{0,15}"), 3
 TIME = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})(?:[.,](\d{1,3}))?"
 TIMES = re.compile(rf"^\s*{TIME}\s*-->\s*{TIME}")
 ASS_TIME = re.compile(TIME)
@@ -63,35 +62,39 @@ class Line:
     source: TextSource
 
 
-def find_sidecars(path: str | PathLike[str], names: Collection[str] | None = None) -> list[Path]:
-    """The subtitle files of a video: in its folder and of its name, such as ``film.srt`` or ``film.en.vtt``.
+class Sidecars:
+    """Finds the subtitle files of videos: in the same folder and of the same name. Lists each folder once."""
 
-    Args:
-        path: the video.
-        names: what is in its folder, where that is known.
-    """
-    video = Path(path)
-    if names is None:
-        try:
-            names = [each.name for each in video.parent.iterdir()]
-        except OSError:
-            return []
-    candidates = [name for name in names if Path(name).suffix.lower() in SIDECAR_SUFFIXES and _belongs(name, video)]
-    if not candidates:
-        return []
-    # film.part.srt is that of film.part.mp4, if there is one.
-    longer = {Path(name).stem for name in names if Path(name).suffix.lower() in VIDEO_SUFFIXES} - {video.stem}
-    longer = {stem for stem in longer if stem.startswith(video.stem + ".")}
-    own = [name for name in sorted(candidates) if not any(_belongs(name, Path(stem + ".mp4")) for stem in longer)]
-    return [video.with_name(name) for name in own[:MAX_SIDECARS]]
+    def __init__(self) -> None:
+        self._folders: dict[Path, dict[str, list[str]]] = {}
+
+    def of(self, path: str | PathLike[str]) -> list[Path]:
+        """Those of a video, such as ``film.srt`` and ``film.en.vtt`` of ``film.mp4``."""
+        video = Path(path)
+        if video.parent not in self._folders:
+            self._folders[video.parent] = _sidecars_in(video.parent)
+        by_name = self._folders[video.parent]
+        names = sorted({*by_name.get(video.stem, ()), *by_name.get(video.name, ())})
+        return [video.with_name(name) for name in names[:MAX_SIDECARS]]
 
 
-def _belongs(name: str, video: Path) -> bool:
-    stem = name[: -len(Path(name).suffix)]
-    return any(
-        stem == base or (stem.startswith(base + ".") and LABELS.fullmatch(stem, len(base)) is not None)
-        for base in (video.stem, video.name)
-    )
+def _sidecars_in(folder: Path) -> dict[str, list[str]]:
+    """The subtitle files of a folder by the name that they share with a video, with or without its suffix."""
+    try:
+        paths = list(folder.iterdir())
+    except OSError:
+        return {}
+    others = [path for path in paths if path.suffix.lower() not in SIDECAR_SUFFIXES]
+    videos = {name for path in others for name in (path.stem, path.name)}
+    by_name: dict[str, list[str]] = {}
+    for path in paths:
+        if path.suffix.lower() in SIDECAR_SUFFIXES:
+            name, labels = path.stem, 0
+            # film.part.srt is that of film.part.mp4, if there is one.
+            while name not in videos and labels < MAX_LABELS and LABEL.fullmatch(Path(name).suffix):
+                name, labels = Path(name).stem, labels + 1
+            by_name.setdefault(name, []).append(path.name)
+    return by_name
 
 
 def sidecar_stamp(sidecars: Iterable[Path]) -> str:
@@ -111,7 +114,7 @@ def read_lines(path: str | PathLike[str], sidecars: Iterable[Path] = (), *, dura
 
     Args:
         path: the video.
-        sidecars: its subtitle files; see :func:`find_sidecars`.
+        sidecars: its subtitle files; see :class:`Sidecars`.
         duration: of the video, in seconds. What starts later is left out.
     """
     lines: list[Line] = []
@@ -123,8 +126,9 @@ def read_lines(path: str | PathLike[str], sidecars: Iterable[Path] = (), *, dura
             notes.append(f"the subtitles {sidecar.name!r} cannot be read ({first_line(error)})")
     try:
         lines += _inside(fspath(path))
-    except VideoError as error:
-        notes.append(f"the subtitles inside cannot be read ({error.detail})")
+    except (VideoError, OSError, ValueError) as error:
+        reason = error.detail if isinstance(error, VideoError) else first_line(error)
+        notes.append(f"the subtitles inside cannot be read ({reason})")
     whole: dict[tuple[int, str, str], Line] = {}  # several tracks often have the same
     for line in lines:
         start, end = max(line.start, 0.0), min(line.end, duration)
