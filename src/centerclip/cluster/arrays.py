@@ -126,6 +126,13 @@ def gather_rows(values: Array, ids: Array) -> Array:
     return values.gather(1, ids[:, :, None].expand(-1, -1, values.shape[2]))
 
 
+def take(values: Array, ids: Array, out: Array | None = None) -> Array:
+    """values ``[N, D]``, ids ``[M]`` -> ``[M, D]``, written into ``out`` if given."""
+    if is_numpy(values):
+        return values.take(ids, axis=0, out=out, mode="clip")  # "raise" would go through a copy of ``out``
+    return namespace(values).index_select(values, 0, ids, out=out)
+
+
 def put(into: Array, ids: Array, values: Array) -> Array:
     """``into [B, N]`` with ``values`` (``[B, M]``, or one) at ids ``[B, M]``, changed in place."""
     if is_numpy(into):
@@ -170,6 +177,11 @@ def smallest(values: Array, count: int) -> Array:
     if is_numpy(values):
         return np.partition(values, count - 1, axis=-1)[..., :count]
     return values.topk(count, dim=-1, largest=False).values
+
+
+def argmin(values: Array) -> Array:
+    """values ``[B, K, N]`` -> the place ``[B, N]`` of the lowest along K, the first of equals."""
+    return values.argmin(axis=1) if is_numpy(values) else values.min(dim=1).indices  # torch's argmin is slower
 
 
 def lowest_by_label(values: Array, labels: Array, k: int, start: float) -> Array:

@@ -61,11 +61,12 @@ class Distances(NamedTuple):
     unit: Array  # [B, 1, 1] float64: matrix * unit are the distances as tokens measure them
 
 
-def exact_distances(tokens: Array, *, squared: bool = False) -> Distances:
+def exact_distances(tokens: Array, *, squared: bool = False, into: Array | None = None) -> Distances:
     """Distances (or squared distances) between tokens ``[B, N, D]`` of any float type.
 
     float64 adds up thousands of the float32 whole numbers without rounding, so sums of them do not depend
-    on the order either. Only the upper half is computed where that is quicker, in strips.
+    on the order either. Only the upper half is computed where that is quicker, in strips. The matrix is written
+    ``into [B, N, N]`` float32, if that is given.
     """
     xp = namespace(tokens)
     whole, exponent = whole_numbers(tokens)
@@ -80,7 +81,7 @@ def exact_distances(tokens: Array, *, squared: bool = False) -> Distances:
     shift = DISTANCE_BITS - exponent_of(largest if squared else xp.sqrt(largest))  # [B, 1, 1]
     # A power of four passes through the root as a power of two, without rounding.
     scale = -2 * power_of_two(shift if squared else 2 * shift)
-    matrix = empty((batch, count, count), "float32", whole)
+    matrix = empty((batch, count, count), "float32", whole) if into is None else into
     for row, strip in strips:
         strip *= scale
         if not squared:
@@ -180,7 +181,11 @@ def _products(whole: Array) -> list[tuple[slice, Array]]:
 def _times_power(values: Array, exponent: Array) -> Array:
     """``values * 2**exponent`` in float64, in two steps where the power itself could overflow."""
     if values.dtype != namespace(values).float64:
-        return values * power_of_two(exponent)
+        if is_numpy(values):
+            return values * power_of_two(exponent)
+        product = cast(values, "float64")  # a copy; torch multiplies two types at half the speed
+        product *= power_of_two(exponent)
+        return product
     half = exponent // 2
     product = values * power_of_two(half)
     product *= power_of_two(exponent - half)

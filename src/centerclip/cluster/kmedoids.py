@@ -11,8 +11,10 @@ from .arrays import (
     Array,
     LateAnswer,
     arange,
+    argmin,
     cast,
     detached,
+    empty,
     gather,
     is_synchronous,
     lowest_by_label,
@@ -23,6 +25,7 @@ from .arrays import (
     repeat,
     sort,
     sums_by_label,
+    take,
 )
 from .distances import check_tokens, exact_distances, unit_tokens, whole_numbers
 
@@ -31,7 +34,7 @@ Centre = Literal["medoid", "nearest-to-mean"]
 # Batch items are taken in groups whose distance matrices fit into this. Groups never change a result.
 GROUP_BYTES = 256 * 2**20
 BYTES_PER_PAIR = 48  # the most that a round holds for two tokens of one cluster: places, ids, distances
-CACHE_BYTES = 8 * 2**20  # float64 copies of tokens at a time on a CPU: small ones are reused, large ones are not
+CACHE_BYTES = 4 * 2**20  # float64 copies of tokens at a time on a CPU: small ones are reused, large ones are not
 ROUNDS_BETWEEN_CHECKS = 4  # on a GPU; rounds after the last change do nothing
 
 
@@ -119,9 +122,8 @@ def nearest_centres(distances: Array, ids: Array) -> Array:
     batch, count, _ = distances.shape
     k = ids.shape[1]
     flat = (ids + arange(batch, ids)[:, None] * count).reshape(-1)
-    rows = distances.reshape(batch * count, count)[flat].reshape(batch, k, count)
-    assignment = namespace(rows).argmin(rows, 1)
-    return put(assignment, ids, namespace(ids).broadcast_to(arange(k, ids), ids.shape))
+    rows = take(distances.reshape(batch * count, count), flat).reshape(batch, k, count)
+    return put(argmin(rows), ids, namespace(ids).broadcast_to(arange(k, ids), ids.shape))
 
 
 def groups(tokens: Array) -> list[Array]:
@@ -156,11 +158,12 @@ def _kkz(distances: Array, first: Array, k: int) -> Array:
     rows = distances.reshape(batch * count, count)
     offset = arange(batch, distances) * count
     ids = [first]
-    nearest = rows[first + offset]  # [B, N] distance to the nearest chosen token
+    nearest = take(rows, first + offset)  # [B, N] distance to the nearest chosen token
+    to_farthest = xp.empty_like(nearest)
     while len(ids) < k:
         farthest = xp.argmax(nearest, 1)  # the first one where several are
         ids.append(farthest)
-        xp.minimum(nearest, rows[farthest + offset], out=nearest)
+        xp.minimum(nearest, take(rows, farthest + offset, to_farthest), out=nearest)
     diagonal[:] = 0
     return xp.stack(ids, 1)
 
@@ -227,13 +230,16 @@ def _prepare(tokens: Array, metric: Metric, normalise: bool, centre: Centre) -> 
     # On unit tokens 1 - cos is half the squared distance: no root there either.
     squared = metric == "cosine" or centre == "nearest-to-mean"
     xp = namespace(tokens)
-    matrices, first = [], []
-    for piece in pieces(detached(tokens)):
+    tokens = detached(tokens)
+    batch, count, _ = tokens.shape
+    matrix = empty((batch, count, count), "float32", tokens)
+    first: list[Array] = []
+    for part in pieces(tokens):
+        into = matrix[sum(len(ids) for ids in first) :][: len(part)]
         if normalise or metric == "cosine":
-            norms = xp.square(whole_numbers(piece)[0]).sum(2)  # of the tokens as they came
-            matrix = exact_distances(unit_tokens(piece), squared=squared).matrix
+            norms = xp.square(whole_numbers(part)[0]).sum(2)  # of the tokens as they came
+            exact_distances(unit_tokens(part), squared=squared, into=into)
         else:
-            matrix, norms, _ = exact_distances(piece, squared=squared)
+            norms = exact_distances(part, squared=squared, into=into).norms
         first.append(xp.argmax(norms, 1))
-        matrices.append(matrix)
-    return xp.concatenate(matrices), xp.concatenate(first)
+    return matrix, xp.concatenate(first)
