@@ -1,6 +1,6 @@
 """What does not change in training, computed once for every view; resumable, two files for each 256 views.
 
-    python recipes/small/cache.py WORK [--worker 0 --workers 2]
+    python recipes/small/cache.py WORK [--sets val-whole train-0] [--worker 0 --workers 2]
 
 ``teacher/SET/00000.npy``: vectors of CLIP's ViT-B/16 image tower for the clean view, float16 [256, 512].
 ``tokens/SET/00000.npy``: what the frozen lower half of the student makes of the degraded view, float16 [256, 1 + 128,
@@ -94,6 +94,7 @@ def main() -> None:
     """Write the files that are missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
+    parser.add_argument("--sets", nargs="*", help="only these, such as train-0; all by default")
     parser.add_argument("--worker", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
@@ -101,6 +102,8 @@ def main() -> None:
         lower_half(args.work)
     cache = Cache(args.work)
     for name, files in ORDER:
+        if args.sets and name not in args.sets:
+            continue
         views = cache.photos.views(name)
         for chunk in range(args.worker, files or -(-len(views) // CHUNK), args.workers):
             cache.fill(name, chunk, views[chunk * CHUNK : (chunk + 1) * CHUNK])

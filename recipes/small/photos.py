@@ -78,6 +78,15 @@ class Photos:
                 width, height = photo.size
         return width / height
 
+    def whole(self, file: str) -> Image.Image:
+        """The photograph in its true shape, at the height or width that it has in the file."""
+        picture, aspect = View(file).open(self.root), self.aspect(file)
+        width, height = picture.size
+        if file in self.sizes:
+            shape = (round(height * aspect), height) if aspect > 1 else (width, round(width / aspect))
+            picture = picture.resize(shape, Image.Resampling.BICUBIC)
+        return picture
+
     def centre(self, file: str) -> View:
         """The largest square in the middle, as most CLIPs see a picture."""
         aspect = self.aspect(file)

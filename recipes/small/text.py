@@ -119,9 +119,11 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--out", default="text")
     parser.add_argument("--init", default="init")
+    parser.add_argument("--start", help="a text tower that was trained before, such as text")
     parser.add_argument("--images", default="teacher", help="the folder of image vectors")
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--rate", type=float, default=1.0, help="a factor of both learning rates")
     parser.add_argument("--phrase-weight", type=float, default=0.5)
     parser.add_argument("--neighbour-weight", type=float, default=KEEP_NEIGHBOURS)
     parser.add_argument("--unseen", action="store_true", help="leave some words out, to see whether they are found")
@@ -136,8 +138,9 @@ def main() -> None:
     parts = [stored(photos, args.work / args.images, name) for name in names]
     files = [view.file for views, _ in parts for view in views]
     raw = np.concatenate([vectors for _, vectors in parts])
-    space = Space.fit(raw, args.width)
-    space.save(out / "space.npz")
+    given = args.work / args.images / "space.npz"  # vectors of the student are in the space already
+    space = Space.load(given) if given.exists() else Space.fit(raw, args.width)
+    (Space.load(args.work / args.start / "space.npz") if args.start else space).save(out / "space.npz")
     images = space(raw)
     val_views, val_raw = stored(photos, args.work / args.images, "val-whole")
     val_captions = [photos.captions[view.file] for view in val_views]
@@ -158,6 +161,8 @@ def main() -> None:
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     weights = np.sqrt([len(by_phrase[phrase]) for phrase in known])
     model = Texts(args.work / args.init, args.width)
+    if args.start:
+        model.load_state_dict(torch.load(args.work / args.start / "best.pt", weights_only=True)["model"])
     words = [word for word in model.tokenizer.get_vocab() if word.isascii() and word.isalpha() and len(word) > 2]
     cached = args.work / "minilm-words.npy"
     if not cached.exists():
@@ -168,7 +173,8 @@ def main() -> None:
     model.tower.embeddings.requires_grad_(False)
     scale = nn.Parameter(torch.tensor(np.log(20.0)))
     body = [weight for weight in model.tower.parameters() if weight.requires_grad]
-    groups = [{"params": body, "lr": RATE}, {"params": [*model.projection.parameters(), scale], "lr": HEAD_RATE}]
+    groups = [{"params": body, "lr": args.rate * RATE}]
+    groups.append({"params": [*model.projection.parameters(), scale], "lr": args.rate * HEAD_RATE})
     optimizer = torch.optim.AdamW(groups, weight_decay=DECAY, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,

@@ -94,6 +94,31 @@ def copied(vectors: Tensor, targets: Tensor, bank: Tensor) -> Tensor:
     return kl_div(log_softmax(ours, 1), softmax(theirs, 1), reduction="batchmean")
 
 
+def trained(folder: Path) -> dict[str, Tensor]:
+    """The running mean of the weights of a run."""
+    state = torch.load(folder / "checkpoint.pt", weights_only=True)["mean"]
+    return {name.removeprefix("module."): tensor for name, tensor in state.items() if name.startswith("module.")}
+
+
+@torch.no_grad()
+def write_vectors(model: Upper, work: Path, folder: Path) -> None:
+    """The student's vectors of all cached views, laid out as the teacher's, for the text tower's second round."""
+    width = model.projection.out_features
+    for path in sorted((work / "tokens").glob("*/*.npy")):
+        target = folder / path.parent.name / path.name
+        if target.exists():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        tokens = np.load(path)
+        count = tokens.shape[1] - 1
+        parts = [torch.from_numpy(tokens[at : at + 32].astype(np.float32)) for at in range(0, len(tokens), 32)]
+        rows = [model(part, torch.full((len(part), count), PATCHES / count)).numpy() for part in parts]
+        with target.with_suffix(".partial").open("wb") as file:
+            np.save(file, np.concatenate(rows).astype(np.float16))
+        target.with_suffix(".partial").rename(target)
+    Space(np.zeros(width, np.float32), np.eye(width, dtype=np.float32)).save(folder / "space.npz")
+
+
 class Data:
     """Tokens, targets and captions of the views, as far as the cache has come."""
 
@@ -146,6 +171,9 @@ def main() -> None:
     parser.add_argument("--text", default="text", help="the trained text tower and its space")
     parser.add_argument("--init", default="init")
     parser.add_argument("--out", default="vision")
+    parser.add_argument("--start", help="a vision tower that was trained before, such as vision")
+    parser.add_argument("--write", help="only write the vectors of cached views to this folder")
+    parser.add_argument("--rate", type=float, default=1.0, help="a factor of the learning rates")
     parser.add_argument("--keep", type=float, default=0.67, help="share of the cached patch tokens in a step")
     parser.add_argument("--cluster", type=float, default=0.0, help="share of the steps whose tokens are medoids")
     parser.add_argument("--caption-weight", type=float, default=0.5)
@@ -172,12 +200,18 @@ def main() -> None:
     mean = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.995))
     step, log = 0, [{"teacher": recall(val_texts, val_targets, val_image_of)}]
     checkpoint = out / "checkpoint.pt"
+    if args.start and not checkpoint.exists():
+        for part in (model, mean.module):
+            part.load_state_dict(trained(args.work / args.start))
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
         model.load_state_dict(state["model"])
         mean.load_state_dict(state["mean"])
         optimizer.load_state_dict(state["optimizer"])
         step, log = state["step"], state["log"]
+    if args.write:
+        write_vectors(mean.module, args.work, args.work / args.write)
+        return
     print(len(data.known[1]), "views; step", step, log[0], flush=True)
 
     stop = False
@@ -194,7 +228,7 @@ def main() -> None:
         coming = pool.submit(data.batch, step + 1)
         share = min(1.0, (step + 1) / WARM_UP, (args.steps - step) / max(1, args.cooldown))
         for group in optimizer.param_groups:
-            group["lr"] = group["full_lr"] * share
+            group["lr"] = args.rate * group["full_lr"] * share
         choose = clustered if random.Random(step).random() < args.cluster else part_of
         vectors = model(*choose(tokens, args.keep))
         agreement = (vectors * targets).sum(1).mean()

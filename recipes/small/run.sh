@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# The small model from beginning to end: bash recipes/small/run.sh WORK
+# Each step skips or resumes what is done, so it can be stopped at any moment. About 15 hours of one core.
+# WORK has to hold photos/ (with captions.jsonl.gz and sizes.json), dinov2.onnx, teacher.onnx and minilm/: see README.md.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(cd "$1" && pwd)
+python=${PYTHON:-python}
+export OMP_NUM_THREADS=1
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+
+[ -e "$work/init/model.safetensors" ] || "$python" "$here/parts.py" "$work/dinov2.onnx" "$work/minilm" "$work/init"
+
+cache() { "$python" "$here/cache.py" "$work" "$@" >>"$work/cache.log" 2>&1; }
+cache --sets val-whole train-0 --worker 0 --workers 2 & first=$!
+cache --sets val-whole train-0 --worker 1 --workers 2 & second=$!
+wait $first; wait $second
+
+once() { # NAME COMMAND...: a step that is done when its file is there
+  [ -e "$work/$1.done" ] || { "${@:2}" 2>&1 | tee -a "$work/$1.log"; touch "$work/$1.done"; }
+}
+once text "$python" "$here/text.py" "$work"
+cache --worker 0 --workers 1 & rest=$! # on the other core; training takes up new views as they come
+once vision "$python" "$here/vision.py" "$work" --steps 8000
+wait $rest
+once student "$python" "$here/vision.py" "$work" --write student
+once text-2 "$python" "$here/text.py" "$work" --images student --start text --out text-2 --steps 300 --rate 0.3
+once vision-2 "$python" "$here/vision.py" "$work" --text text-2 --start vision --out vision-2 --cluster 0.5 \
+  --rate 0.3 --steps 2000
+once assemble "$python" "$here/assemble.py" "$work" "$work/small" --text text-2 --vision vision-2
+for split in val test flickr; do
+  once "evaluate-$split" "$python" "$here/evaluate.py" "$work/photos" "$work/small" --split $split
+done
