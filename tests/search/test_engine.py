@@ -234,6 +234,39 @@ def test_filters_hold(index: VideoIndex, folder: Path) -> None:
         found(after="yesterday")
 
 
+def test_filters_by_what_the_container_says(tmp_path: Path) -> None:
+    def found(**options: object) -> list[str]:
+        return sorted(hit.title for hit in index.search("a dog", collapse=False, **options))  # type: ignore[arg-type]
+
+    tags = {
+        "creation_time": "2019-07-14T10:30:00Z",
+        "make": "Canon",
+        "model": "Canon EOS R",
+        "location": "+52.37+004.89/",
+    }
+    clip(tmp_path / "videos" / "tagged.mkv", 1, tags=tags)
+    clip(
+        tmp_path / "videos" / "later.mkv",
+        2,
+        tags={"creation_time": "2021-01-01T00:00:00Z", "location": "-33.92+018.42/"},
+    )
+    clip(tmp_path / "videos" / "plain.mkv", 3)
+    index = VideoIndex(tmp_path / "index", model=open_tiny())
+    index.add(tmp_path / "videos")
+    assert found(recorded_after="2019") == ["later", "tagged"]
+    assert found(recorded_after="2019", recorded_before=date(2020, 1, 1)) == ["tagged"]
+    assert found(camera="canon eos") == ["tagged"]
+    assert found(camera="") == ["later", "plain", "tagged"]
+    assert found(near=(52.0, 4.9, 50)) == ["tagged"]
+    assert found(near=(52.0, 4.9, 20)) == []
+    assert found(near=(-34.0, -341.6, 20)) == ["later"]  # the same meridian
+    assert found(near=(0, 0, 20_100)) == ["later", "tagged"]  # half way round the earth
+    (entry,) = [entry for entry in index.videos() if entry.title == "tagged"]
+    assert (entry.recorded, entry.camera, entry.latitude, entry.longitude) == (1563100200, "Canon EOS R", 52.37, 4.89)
+    with pytest.raises(SearchError, match="recorded_before: 'soon' is not a date"):
+        found(recorded_before="soon")
+
+
 def test_filters_that_leave_nothing_find_nothing(index: VideoIndex) -> None:
     for filters in ({"name": "zzz"}, {"after": "2090"}, {"max_duration": 0.001}, {"min_score": 2.0}):
         results = index.search("a dog", **filters)

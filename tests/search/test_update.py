@@ -109,6 +109,51 @@ def test_what_is_gone_is_dropped_but_not_a_whole_folder(index: VideoIndex, video
     assert index.add().unchanged == 2
 
 
+def test_a_disk_that_is_not_connected_keeps_its_videos(index: VideoIndex, videos: Path, tmp_path: Path) -> None:
+    other = clip(tmp_path / "other" / "d.mp4", 4)
+    shutil.copy(videos / "a.mp4", tmp_path / "other" / "copy.mp4")
+    index.add(tmp_path / "other")
+    assert not any(hit.offline for hit in index.search("a dog", collapse=False))
+    hidden = videos.with_name("disk unplugged")
+    videos.rename(hidden)
+    for make in (lambda: None, videos.mkdir):  # gone, and an empty mount point
+        make()
+        report = index.add()
+        assert (report.removed, report.not_dropped) == (0, [str(videos)])
+        hits = {hit.title: hit for hit in index.search("a dog", collapse=False)}
+        assert {title: hit.offline for title, hit in hits.items()} == {"copy": False, "b": True, "c": True, "d": False}
+        assert hits["copy"].copies == (videos / "a.mp4",)  # what is there comes first
+        assert hits["d"].path == other
+        assert {entry.title for entry in index.videos() if entry.offline} == {"b", "c"}
+        assert (index.status().offline, index.status().offline_roots) == (2, (videos,))
+    videos.rmdir()
+    hidden.rename(videos)
+    assert (index.status().offline, index.status().offline_roots) == (0, ())
+    assert index.add().unchanged == 5
+
+
+def test_a_folder_that_moved_is_followed_without_reading_it(
+    index: VideoIndex, videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = {entry.title: entry.video_id for entry in index.videos()}
+    index.remove(videos / "deep")
+    with pytest.raises(SearchError, match="connect the disk first"):
+        index.move_root(videos, tmp_path / "not there")
+    videos.rename(tmp_path / "[new] place")
+    reader = VideoIndex(index.folder, model=open_tiny())
+    assert [hit.offline for hit in reader.search("a dog", collapse=False)] == [True, True]
+    with pytest.raises(SearchError, match=rf"has nothing in .*; its folders are: {videos}"):
+        index.move_root(tmp_path / "elsewhere", tmp_path)
+    assert index.move_root("videos", tmp_path / "[new] place") == 2  # the name of the root is enough
+    monkeypatch.setattr(Indexer, "run", None)
+    assert index.add().unchanged == 2  # what was removed stays out
+    assert index.status().roots == (tmp_path / "[new] place",)
+    assert {hit.path for hit in reader.search("a dog", collapse=False) if not hit.offline} == {
+        tmp_path / "[new] place" / "a.mp4", tmp_path / "[new] place" / "b.mkv",
+    }  # fmt: skip
+    assert {entry.title: entry.video_id for entry in index.videos()} == {name: ids[name] for name in ("a", "b")}
+
+
 def test_only_the_folders_of_a_run_are_looked_at(index: VideoIndex, videos: Path, tmp_path: Path) -> None:
     clip(tmp_path / "more" / "d.mp4", 4)
     (videos / "a.mp4").unlink()

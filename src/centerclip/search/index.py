@@ -258,8 +258,9 @@ class VideoIndex:
             raise SearchError(f"there is no file or folder {str(target)!r}: connect the disk first")
         with explain_errors(self.folder, "written"), writer_lock(self.folder):
             roots = self._open().settings.roots
-            for name in dict.fromkeys([os.fspath(old), str(_absolute(old))]):
-                moved = self._open().store.move(name, str(target))
+            # As it was typed, for a path of another system; and by the name of a root.
+            for place in (os.fspath(old), str(_absolute(old)), self._database.root_named(os.fspath(old))):
+                moved = self._open().store.move(place, str(target)) if place else 0
                 state = self._open()
                 if moved or state.settings.roots != roots:
                     break
@@ -267,7 +268,7 @@ class VideoIndex:
                 known = ", ".join(roots) or "none"
                 raise SearchError(f"the index has nothing in {os.fspath(old)!r}; its folders are: {known}")
             # What is left out is named by its path, in which letters that patterns know are escaped.
-            before, after = glob.escape(name), glob.escape(str(target))
+            before, after = glob.escape(place), glob.escape(str(target))
             rules = [after + rule[len(before) :] if is_below(rule, before) else rule for rule in state.settings.ignore]
             self._save(state, replace(state.settings, ignore=rules))
             state.store.tidy(state.calibration.vectors)
@@ -521,6 +522,7 @@ class VideoIndex:
             precision=settings.precision,
             offline=sum(all(file.root in gone for file in files) for files in catalogue.files.values()),
             offline_roots=tuple(Path(root) for root in settings.roots if root in gone),
+            has_lines=view.has_lines,
         )
 
     def model_version(self) -> Hashable:

@@ -59,10 +59,8 @@ class Roots:
             "DELETE FROM file WHERE root = ? AND path = ?", [(root, rest) for root, _, rest in places]
         )
 
-    def move(self, old: str, new: bytes) -> int:
+    def move(self, old: bytes, new: bytes) -> int:
         """Change the place of the roots and files at or below ``old``; how many files there are."""
-        by_name = self.connection.execute("SELECT path FROM root WHERE name = ?", (storable(old),)).fetchone()
-        source = by_name[0] if by_name else to_stored(old)
         query = (
             "SELECT file.key, root.path, listed, file.path, size, modified, video.id, failure FROM file "
             "JOIN root ON root = root.id LEFT JOIN video ON video = video.key"
@@ -71,15 +69,15 @@ class Roots:
         watched: list[bytes] = []  # those whose root somebody has named
         for key, base, listed, rest, size, modified, video, failure in self.connection.execute(query).fetchall():
             path = joined(base, rest)
-            if _is_below(path, source):
-                target = _moved(path, source, new)
+            if _is_below(path, old):
+                target = _moved(path, old, new)
                 moved.append(File(from_stored(target), size, modified, video or "", failure))
                 watched += [target] if listed else []
                 self.connection.execute("DELETE FROM file WHERE key = ?", (key,))
         for root, base, listed in self.rows:
-            if _is_below(base, source):
+            if _is_below(base, old):
                 self.connection.execute("DELETE FROM root WHERE id = ?", (root,))
-                add_root(self.connection, _moved(base, source, new), listed=bool(listed), id=root)
+                add_root(self.connection, _moved(base, old, new), listed=bool(listed), id=root)
         self._read()
         named = [base for _, base, listed in self.rows if listed]
         if not all(any(_is_below(path, base) for base in named) for path in watched):

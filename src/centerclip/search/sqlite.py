@@ -194,6 +194,12 @@ class Database:
         except (ValueError, TypeError) as error:
             raise DamagedIndex(f"{self.path} does not describe an index ({error}); use --reindex") from error
 
+    def root_named(self, name: str) -> str:
+        """Where the root of a name is; empty when there is none."""
+        with self.read() as connection:
+            row = connection.execute("SELECT path FROM root WHERE name = ?", (storable(name),)).fetchone()
+            return from_stored(row[0]) if row else ""
+
     def save_settings(self, settings: IndexSettings, *, clear: bool = False) -> None:
         """Replace the settings; ``clear`` also forgets all videos, files and values, in the same step."""
         content = asdict(settings)
@@ -401,9 +407,9 @@ class SqliteStore:
             drop_unused_roots(connection)
 
     def move(self, old: str, new: str) -> int:
-        """Files at or below ``old``, a path or the name of a root, are at ``new`` from now on; how many there are."""
+        """Files at or below the path ``old`` are at ``new`` from now on; how many there are."""
         with self.database.write() as connection:
-            moved = Roots(connection).move(old, to_stored(new))
+            moved = Roots(connection).move(to_stored(old), to_stored(new))
             drop_unused_roots(connection)
             return moved
 
