@@ -7,8 +7,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoTokenizer, BertTokenizer
 
 from centerclip.errors import ModelError
-from centerclip.model.token_ids import SentenceTokenizer
-from centerclip.model.tokenizer import clean_text, clip_tokenizer
+from centerclip.model.token_ids import SentenceTokenizer, clean_text
+from centerclip.model.tokenizer import clip_tokenizer
 
 SENTENCES = [
     "a dog",
@@ -48,7 +48,24 @@ def test_clip(tmp_path, layout):
 @pytest.mark.parametrize("layout", ["tokenizer.json", "vocab.txt"])
 @pytest.mark.parametrize("lower", [True, False])
 def test_bert(tmp_path, layout, lower):
-    words = ["a", "dog", "Two", "two", "men", "##s", ",", "!", "old", "cafe", "日", "本", "2", "##0", "sentence", "Long"]
+    words = [
+        "a",
+        "dog",
+        "Two",
+        "two",
+        "men",
+        "##s",
+        ",",
+        "!",
+        "old",
+        "cafe",
+        "日",
+        "本",
+        "2",
+        "##0",
+        "sentence",
+        "Long",
+    ]
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     BertTokenizer(vocab={token: place for place, token in enumerate(tokens)}, do_lower_case=lower).save_pretrained(
         tmp_path

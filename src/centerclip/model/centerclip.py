@@ -25,7 +25,7 @@ from .backbone import Backbone, open_backbone
 from .hub import PREPROCESSOR_FILES, SETTINGS_FILE, TEMPORAL_FILE
 from .pipeline import Bools, Deliver, Floats, Pixels, Window, encode_in_order, read_squares, to_window
 from .temporal import TemporalTransformer
-from .tokenizer import clean_text
+from .token_ids import clean_text
 from .vectors import EncodedVideo, Protocol, Rule, fingerprint_of, segment_mask, similarity, video_vectors
 
 Video = str | os.PathLike[str] | Tensor | NDArray[np.uint8]

@@ -4,6 +4,7 @@ The ids equal those of transformers, which the tests compare: CLIP's and BERT's 
 their batch, SigLIP's to the full length that it was trained with.
 """
 
+import html
 import re
 import string
 from collections.abc import Sequence
@@ -14,17 +15,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError, first_line
-from .backbone import read_json
-from .tokenizer import SPECIAL_TOKENS, WORD_END, clean_text
+from .hub import read_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 Ids = NDArray[np.int64]
+WORD_END = "</w>"  # of CLIP's byte-pair encoding
+SPECIAL_TOKENS = ("<|startoftext|>", "<|endoftext|>")
 # CLIP's words, digits and signs, as its authors cut sentences.
 CLIP_PARTS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 PAD_TOKENS = {"clip": SPECIAL_TOKENS[1], "SiglipTokenizer": "</s>", "bert": "[PAD]"}  # where the folder does not say
 PADS_LEFT = ("Siglip2Tokenizer", "GemmaTokenizer")  # where the folder does not say
+
+
+def clean_text(text: str) -> str:
+    """Clean a sentence as CLIP's training text was: Unicode and quotes fixed, HTML unescaped, whitespace collapsed."""
+    if not (text.isascii() and text.isprintable() and "&" not in text):  # otherwise there is nothing to fix
+        import ftfy  # only here: importing it takes as long as encoding a sentence
+
+        text = html.unescape(html.unescape(ftfy.fix_text(text)))  # twice, as OpenAI does: "&amp;amp;" occurs
+    return " ".join(text.split())
 
 
 class SentenceTokenizer:

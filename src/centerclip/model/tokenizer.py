@@ -1,32 +1,22 @@
-"""CLIP's byte-pair tokenizer: with OpenAI's vocabulary, or with one learned from captions; and how its text is cleaned.
+"""CLIP's byte-pair tokenizer: with OpenAI's vocabulary, or with one learned from captions.
 
 OpenAI's checkpoints carry no tokenizer. The instant-clip-tokenizer package knows the vocabulary but offers only encode
 and decode, so every token is decoded to its bytes, and the merges follow from the order of the tokens.
 """
 
-import html
 import json
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import islice, pairwise, product
 from typing import Any
 
+from .token_ids import SPECIAL_TOKENS, WORD_END, clean_text
+
 CLIP_TOKENS = 49408
-WORD_END = "</w>"
-SPECIAL_TOKENS = ("<|startoftext|>", "<|endoftext|>")
 BYTES = 256
 MAX_CAPTIONS = 200_000  # that a tokenizer is learned from; more change nothing
 REPLACEMENT = "\ufffd"  # what decoding gives for part of a UTF-8 character
 CONTINUATION = range(0x80, 0xC0)  # bytes inside a UTF-8 character
-
-
-def clean_text(text: str) -> str:
-    """Clean a sentence as CLIP's training text was: Unicode and quotes fixed, HTML unescaped, whitespace collapsed."""
-    if not (text.isascii() and text.isprintable() and "&" not in text):  # otherwise there is nothing to fix
-        import ftfy  # only here: importing it takes as long as encoding a sentence
-
-        text = html.unescape(html.unescape(ftfy.fix_text(text)))  # twice, as OpenAI does: "&amp;amp;" occurs
-    return " ".join(text.split())
 
 
 @lru_cache(maxsize=1)
