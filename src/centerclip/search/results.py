@@ -180,6 +180,7 @@ class Status:
     ignore: tuple[str, ...] = ()  # what is left out below the roots
     offline: int = 0  # videos of which no file's root is there now
     offline_roots: tuple[Path, ...] = ()
+    has_lines: bool = False  # something is said or written in a video, or it has a title
     precision: str = "float32"  # that it was made in
 
 
@@ -350,6 +351,19 @@ def seconds_of(when: When, *, option: str) -> float | None:
         except (ValueError, OverflowError, OSError) as error:  # 0001 is a date, but no computer's clock has shown it
             raise SearchError(f"{option}: {when!r} is not a date; write it as 2024, 2024-05 or 2024-05-31") from error
     return (when if isinstance(when, datetime) else datetime.combine(when, time())).timestamp()
+
+
+def near_of(text: str | None, *, option: str) -> Near | None:
+    """A place as people write it: ``52.37,4.89,10``."""
+    if text is None:
+        return None
+    try:
+        latitude, longitude, kilometres = (float(part) for part in text.split(","))
+    except ValueError:
+        latitude, longitude, kilometres = 0.0, 0.0, -1.0
+    if not (abs(latitude) <= 90 and abs(longitude) <= 180 and 0 <= kilometres < math.inf):
+        raise SearchError(f"{option}: {text!r} is not a place; write latitude,longitude,kilometres: 52.37,4.89,10")
+    return latitude, longitude, kilometres
 
 
 def _matches(name: str, pattern: str) -> bool:

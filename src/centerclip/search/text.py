@@ -49,6 +49,7 @@ UNSPACED = re.compile(
     "\uff66-\uff9f\U00020000-\U0003ffff])"
 )
 WORD = re.compile(r"[^\W_]+")
+PIECE = re.compile(rf"{UNSPACED.pattern}|(?:(?!{UNSPACED.pattern})[^\W_][\u0300-\u036f]*)+")  # of a text as it stands
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
 PARTS = re.compile(r'["“”„«»]([^"“”„«»]*)["“”„«»]|(\S+)')
 
@@ -107,17 +108,24 @@ class Term:
 
     def share_in(self, words: Sequence[str]) -> float:
         """How well a line has it, 0 to 1."""
-        length, best = len(self.words), 0.0
-        for at in range(len(words) - length + 1):
-            here = tuple(words[at : at + length])
-            if here == self.words:
-                return 1.0
-            if here[:-1] == self.words[:-1]:
-                if self.prefix and here[-1].startswith(self.words[-1]):
-                    return 1.0
-                if self.stem and here[-1].startswith(self.stem) and len(here[-1]) <= len(self.stem) + MAX_ENDING:
-                    best = INFLECTED
+        best = 0.0
+        for at in range(len(words) - len(self.words) + 1):
+            best = max(best, self.share_at(words, at))
+            if best == 1.0:
+                break
         return best
+
+    def share_at(self, words: Sequence[str], at: int) -> float:
+        """How well the words of a line from ``at`` on are this, 0 to 1."""
+        here = tuple(words[at : at + len(self.words)])
+        if here == self.words:
+            return 1.0
+        if len(here) == len(self.words) and here[:-1] == self.words[:-1]:
+            if self.prefix and here[-1].startswith(self.words[-1]):
+                return 1.0
+            if self.stem and here[-1].startswith(self.stem) and len(here[-1]) <= len(self.stem) + MAX_ENDING:
+                return INFLECTED
+        return 0.0
 
 
 def terms_of(query: str) -> list[Term]:
@@ -129,6 +137,24 @@ def terms_of(query: str) -> list[Term]:
             terms.append(Term(words, typed is not None and typed.endswith("*"), quoted is not None))
     telling = [term for term in terms if term.quoted or term.prefix or not STOP_WORDS.issuperset(term.words)]
     return list(dict.fromkeys(telling or terms))[:MAX_WORDS]
+
+
+def marks_in(text: str, query: str) -> list[tuple[int, int]]:
+    """First and last place, in letters, of the words in a text for which a query finds it; to highlight them."""
+    places = [(word, *piece.span()) for piece in PIECE.finditer(text) for word in words_of(piece.group())]
+    words, marked = [word for word, _, _ in places], [False] * len(places)
+    for term in terms_of(query):
+        for at in range(len(words)):
+            if term.share_at(words, at):
+                marked[at : at + len(term.words)] = [True] * len(term.words)
+    marks: list[tuple[int, int]] = []
+    for (_, start, end), mark in zip(places, marked, strict=True):
+        gap = text[marks[-1][1] : start] if marks else "..."
+        if mark and (len(gap) <= 1 or gap.isspace()):  # side by side they are one: can't stop
+            marks[-1] = (marks[-1][0], end)
+        elif mark:
+            marks.append((start, end))
+    return marks
 
 
 def match_expression(query: str | Sequence[Term], *, every: bool = False) -> str | None:

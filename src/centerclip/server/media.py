@@ -97,13 +97,20 @@ class Thumbnails:
 
     def jpeg(self, video_id: str, path: Path, time: float, width: int) -> Path:
         """A file with the frame at a time in seconds, at most ``width`` pixels wide."""
-        step = round(time / TIME_STEP)
 
         def make(target: Path) -> None:
-            image = thumbnail(path, step * TIME_STEP, width, limits=THUMBNAIL_LIMITS)
+            image = thumbnail(path, round(time / TIME_STEP) * TIME_STEP, width, limits=THUMBNAIL_LIMITS)
             image.save(target, "JPEG", quality=JPEG_QUALITY, optimize=True)
 
-        return self.cache.get_or_make(f"{video_id}-{step}-{width}.jpg", make)
+        return self.cache.get_or_make(_frame_name(video_id, time, width), make)
+
+    def cached(self, video_id: str, time: float, width: int) -> Path | None:
+        """The same if it was made before; the video need not be there."""
+        return self.cache.get(_frame_name(video_id, time, width))
+
+
+def _frame_name(video_id: str, time: float, width: int) -> str:
+    return f"{video_id}-{round(time / TIME_STEP)}-{width}.jpg"
 
 
 class Pieces:

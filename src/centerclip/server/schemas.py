@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..files import valid_text
 from ..search import Hit, Results, VideoEntry
+from ..search.text import marks_in
+from ..video.subtitles import TextSource
 from .library import Library
 
 PREFIX = "/api/v1"
@@ -17,7 +19,15 @@ VideoId = Annotated[
 ]
 Seconds = Annotated[float, Field(ge=0, description="Seconds from the start of the video.", examples=[12.5])]
 Score = Annotated[
-    float, Field(description="Cosine similarity with the query: comparable within one search only.", examples=[0.312])
+    float,
+    Field(
+        description="Cosine similarity with the query: comparable within one search only. "
+        "Of a hit found by text, the share of the query's words.",
+        examples=[0.312],
+    ),
+]
+Offline = Annotated[
+    bool, Field(description="The folder of the file is not there now: a disk may not be connected.", examples=[False])
 ]
 
 
@@ -35,6 +45,18 @@ class Span(ResponseModel):
     score: Score
 
 
+class TextLine(ResponseModel):
+    """What is said or written in a video."""
+
+    start: Seconds
+    end: Seconds
+    text: str = Field(description="Plain text, of anyone's making: escape it.", examples=["the bridge of spies"])
+    source: TextSource = Field(description='"spoken" was transcribed, "written" read from the picture.')
+    marks: list[tuple[int, int]] = Field(
+        description="The query's words in it: first and last place, in characters.", examples=[[(4, 10)]]
+    )
+
+
 class SearchHit(ResponseModel):
     """A video that matches a query, with its best moment; or, with ``moments``, one moment."""
 
@@ -49,7 +71,13 @@ class SearchHit(ResponseModel):
         description="Whether it shows what was searched for, judged against unrelated queries.", examples=["maybe"]
     )
     moments: list[Span] = Field(description="Up to five, best first; the first is start to end.")
-    offline: bool = Field(description="Its folder is not there now: a disk may not be connected.", examples=[False])
+    found_by: Literal["video", "text"] = Field(
+        description="What it shows, or what is said or written in it; then `start` is when.", examples=["video"]
+    )
+    line: TextLine | None = Field(
+        description="Has words of the query, also where the video was found by what it shows."
+    )
+    offline: Offline
     copies: list[str] = Field(description="Other files with the same content.", examples=[[]])
     duplicates: list[str] = Field(description="Near-duplicate videos that were left out.", examples=[[]])
     thumbnail: str = Field(
@@ -90,13 +118,15 @@ class Video(ResponseModel):
     height: int = Field(examples=[1080])
     modified: float = Field(description="When the file was modified, seconds since 1970.", examples=[1_714_000_000.0])
     added: float = Field(description="When it was indexed, seconds since 1970.", examples=[1_715_000_000.0])
+    recorded: float | None = Field(
+        description="When it was recorded, seconds since 1970, if the file says so.", examples=[1_713_000_000.0]
+    )
+    camera: str = Field(description="Make and model, if the file says so.", examples=["Canon EOS R6"])
+    latitude: float | None = Field(description="Where it was recorded, if the file says so.", examples=[52.37])
+    longitude: float | None = Field(examples=[4.89])
+    offline: Offline
     segments: int = Field(description="Its vectors in the index.", examples=[32])
     note: str = Field(description="A problem with the file that did not prevent indexing.", examples=[""])
-    offline: bool = Field(description="Its folder is not there now: a disk may not be connected.", examples=[False])
-    recorded: float | None = Field(
-        description="When it was recorded by what the file says, seconds since 1970.", examples=[1_714_000_000.0]
-    )
-    camera: str = Field(description="Make and model, if the file says.", examples=["Apple iPhone 15"])
     thumbnail: str = Field(examples=[f"{PREFIX}/videos/{EXAMPLE_ID}/frames/46.7.jpg"])
     stream: str = Field(examples=[f"{PREFIX}/videos/{EXAMPLE_ID}/stream"])
 
@@ -198,6 +228,8 @@ class ServerStatus(ResponseModel):
     segments: int = Field(examples=[13_184])
     hours: float = Field(examples=[10.9])
     bytes: int = Field(examples=[28_000_000])
+    has_text: bool = Field(description="Something is said or written in a video: see `in` of a search.")
+    offline: int = Field(description="Videos on disks that are not connected.", examples=[0])
     unreadable: int = Field(description="Files that could not be indexed.", examples=[1])
     failures: list[Unreadable] = Field(description="The first hundred of them.")
     indexing: IndexingState
@@ -221,15 +253,15 @@ class Token(BaseModel):
     token: str = Field(max_length=1024, examples=["s3cr3t-from-the-terminal"])
 
 
-def search_results(library: Library, results: Results, query: str | None = None) -> SearchResults:
-    """Results of a search; ``query`` is the name of the query if it can be repeated."""
+def search_results(library: Library, results: Results, query: str | None = None, text: str = "") -> SearchResults:
+    """Results of a search; ``query`` is the name of the query if it can be repeated, ``text`` what was typed."""
     return SearchResults(
         convincing=results.convincing,
         confidence=round(results.confidence, 4),
         likely=results.likely,
         seconds=round(results.seconds, 5),
         query=query,
-        hits=[_search_hit(library, hit) for hit in results],
+        hits=[_search_hit(library, hit, text) for hit in results],
     )
 
 
@@ -247,9 +279,11 @@ def video_fields(library: Library, entry: VideoEntry) -> dict[str, object]:
         "added": entry.added,
         "segments": entry.segments,
         "note": entry.note,
-        "offline": entry.offline,
         "recorded": entry.recorded,
         "camera": valid_text(entry.camera),
+        "latitude": entry.latitude,
+        "longitude": entry.longitude,
+        "offline": entry.offline,
         **_addresses(library, entry.video_id, entry.duration / 2),
     }
 
@@ -259,7 +293,14 @@ def span(start: float, end: float, score: float) -> Span:
     return Span(start=round(max(0.0, start), 3), end=round(end, 3), score=round(score, 5))
 
 
-def _search_hit(library: Library, hit: Hit) -> SearchHit:
+def _search_hit(library: Library, hit: Hit, text: str) -> SearchHit:
+    line = hit.line and TextLine(
+        start=round(max(0.0, hit.line.start), 3),
+        end=round(hit.line.end, 3),
+        text=hit.line.text,
+        source=hit.line.source,
+        marks=marks_in(hit.line.text, text),
+    )
     return SearchHit(
         video_id=hit.video_id,
         title=valid_text(hit.title),
@@ -269,8 +310,10 @@ def _search_hit(library: Library, hit: Hit) -> SearchHit:
         score=round(hit.score, 5),
         duration=round(hit.duration, 3),
         grade=hit.grade,
-        offline=hit.offline,
         moments=[span(moment.start, moment.end, moment.score) for moment in hit.moments],
+        found_by=hit.found_by,
+        line=line,
+        offline=hit.offline,
         copies=_places(library, hit.copies),
         duplicates=_places(library, hit.duplicates),
         **_addresses(library, hit.video_id, (hit.start + hit.end) / 2),

@@ -5,12 +5,14 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from fastapi import APIRouter, Depends, File, Form, UploadFile
 from fastapi import Path as PathParam
 from fastapi import Query as QueryParam
 
 from ..search import Query
-from ..search.results import seconds_of
+from ..search.index import Where
+from ..search.results import near_of, seconds_of
 from ..video.container import Limits
 from ..video.errors import NotAVideo, NoVideoStream, TooLarge
 from .problems import Problem, problem_responses
@@ -56,11 +58,22 @@ class FilterOptions:
             str | None, option("Files changed at or after: 2024, 2024-05.", "2024-05-31", max_length=40)
         ] = None,
         before: Annotated[str | None, option("Files changed before.", "2025", max_length=40)] = None,
+        recorded_after: Annotated[
+            str | None, option("Recorded at or after, by what the file says.", "2024-05", max_length=40)
+        ] = None,
+        recorded_before: Annotated[str | None, option("Recorded before.", "2025", max_length=40)] = None,
+        camera: Annotated[str | None, option("Part of its make and model.", "canon", max_length=200)] = None,
+        near: Annotated[
+            str | None, option("Recorded near a place: latitude,longitude,kilometres.", "52.37,4.89,10", max_length=80)
+        ] = None,
     ) -> None:
         self.folder, self.name = folder, name or None
         self.min_duration, self.max_duration = min_duration, max_duration
         self.after = seconds_of(after or None, option="after")
         self.before = seconds_of(before or None, option="before")
+        self.recorded_after = seconds_of(recorded_after or None, option="recorded_after")
+        self.recorded_before = seconds_of(recorded_before or None, option="recorded_before")
+        self.camera, self.near = camera or None, near_of(near or None, option="near")
 
 
 FilterOptionsDep = Annotated[FilterOptions, Depends()]
@@ -76,8 +89,12 @@ class SearchOptions:
         moments: Annotated[bool, option("Rank moments: a video can appear several times.", True)] = False,
         min_score: Annotated[float | None, option("Leave out hits below.", 0.25, ge=-1, le=1)] = None,
         everything: Annotated[bool, option("Show near-duplicates too.", True, alias="all")] = False,
+        where: Annotated[
+            Where,
+            option("Look at what is shown, at subtitles, chapters, titles and names, or at both.", "text", alias="in"),
+        ] = "all",
     ) -> None:
-        given = {"top": top, "moments": moments, "min_score": min_score, "collapse": not everything}
+        given = {"top": top, "moments": moments, "min_score": min_score, "collapse": not everything, "where": where}
         self.options: dict[str, Any] = {**vars(filters), **given}
 
 
@@ -88,8 +105,11 @@ SearchOptionsDep = Annotated[SearchOptions, Depends()]
 async def search(
     service: ServiceDep, options: SearchOptionsDep, q: Sentence = None, query: QueryName = None
 ) -> SearchResults:
-    """Videos that show what a sentence says, each with its best moment. The address can be shared."""
-    encoded = await encode_query(service, q, query)
+    """Videos that show what a sentence says, or in which it is said or written, each with its best moment."""
+    if options.options["where"] == "text" and query is None and q is not None and q.strip():
+        encoded: Query | None = Query(np.zeros(0, np.float32), has_text=True, text=q.strip())  # needs no model
+    else:
+        encoded = await encode_query(service, q, query)
     if encoded is None:
         raise Problem("bad-query", "q: the query is empty; type what the video shows")
     return await service.search_pool.run(_search, service, options, encoded, query)
@@ -133,13 +153,16 @@ async def encode_query(service: Service, q: str | None, query: str | None) -> Qu
         return service.library.saved_query(query)
     if q is None or not q.strip():
         return None
-    return Query(await service.sentences.vector(q.strip()), has_text=True)
+    return Query(await service.sentences.vector(q.strip()), has_text=True, text=q.strip())
 
 
 def _search(service: Service, options: SearchOptions, encoded: Query, name: str | None) -> SearchResults:
     library, chosen = service.library, options.options
+    if chosen["where"] == "text" and not encoded.text:
+        raise Problem("bad-query", "in: images and clips have no text; leave it out, or search with words alone")
     folder = library.folder(chosen["folder"]) if chosen["folder"] else None
-    return search_results(library, library.index.search_query(encoded, **{**chosen, "folder": folder}), name)
+    results = library.index.search_query(encoded, **{**chosen, "folder": folder})
+    return search_results(library, results, name, encoded.text)
 
 
 def _save(file: UploadFile, path: Path) -> None:

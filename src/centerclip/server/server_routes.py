@@ -121,6 +121,8 @@ def _status(service: Service, local: bool) -> ServerStatus:
         segments=index.segments if index else 0,
         hours=round(index.hours, 4) if index else 0.0,
         bytes=index.bytes if index else 0,
+        has_text=index.has_lines if index else False,
+        offline=index.offline if index else 0,
         unreadable=len(index.failed) if index else 0,
         failures=[Unreadable(place=library.place(Path(path)), reason=reason) for path, reason in failed],
         indexing=IndexingState(

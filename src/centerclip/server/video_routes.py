@@ -255,11 +255,12 @@ def _file_state(service: Service, video_id: str) -> dict[str, object]:
 
 
 def _thumbnail(service: Service, video_id: str, time: float, width: int) -> Path:
-    duration = service.library.index.video(video_id).duration
-    if time > duration + 1:  # a second of tolerance: times are rounded
-        raise _past_the_end(duration)
-    last = max(0.0, duration - 0.05)
-    return service.thumbnails.jpeg(video_id, service.library.path_of(video_id), min(time, last), width)
+    video = service.library.index.video(video_id)
+    if time > video.duration + 1:  # a second of tolerance: times are rounded
+        raise _past_the_end(video.duration)
+    time = min(time, max(0.0, video.duration - 0.05))
+    cached = service.thumbnails.cached(video_id, time, width) if video.offline else None
+    return cached or service.thumbnails.jpeg(video_id, service.library.path_of(video_id), time, width)
 
 
 def _open_piece(service: Service, video_id: str, number: int) -> tuple[FileIO, Path]:

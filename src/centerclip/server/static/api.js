@@ -46,6 +46,25 @@ export function between(start, end) {
   return (end - start < 1 ? [tenths(start), tenths(end)] : [clock(start), clock(end)]).join(" – ");
 }
 
+const SOURCES = { subtitle: "said", spoken: "said", written: "written", chapter: "chapter", title: "title", description: "description", name: "name" };
+
+/** How a line came to be found, in a word. */
+export function source(line) { return SOURCES[line.source] ?? "text"; }
+
+/** Put a line into an element, with the words of the query marked. Its text is never read as HTML. */
+export function quote(element, line) {
+  element.hidden = !line;
+  if (!line) return;
+  const letters = [...line.text], parts = []; // marks count characters; a string's places are halves of some
+  let at = 0;
+  for (const [first, last] of line.marks) {
+    parts.push(letters.slice(at, first).join(""), Object.assign(document.createElement("mark"), { textContent: letters.slice(first, last).join("") }));
+    at = last;
+  }
+  const timed = !["title", "description", "name"].includes(line.source);
+  element.replaceChildren(`${source(line)}${timed ? ` at ${clock(line.start)}` : ""}: `, ...parts, letters.slice(at).join(""));
+}
+
 /** The address of a frame of a video. */
 export function frame(id, time, width = 320) {
   return `${ROOT}/videos/${id}/frames/${Math.max(0, time).toFixed(1)}.jpg?width=${width}`;

@@ -1,6 +1,6 @@
 // Hits as cards: thumbnail, time, score, and place in the video; hovering plays the moment.
 
-import { between, clock, frame, stream } from "./api.js";
+import { between, clock, frame, quote, source, stream } from "./api.js";
 
 const HOVER_MS = 220; // before a preview starts: moving the pointer across starts nothing
 const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -17,13 +17,17 @@ export function card(hit, onOpen, onAlike) {
   const score = item.querySelector(".score");
   if (isHit) {
     const maybe = hit.grade === "maybe";
-    score.textContent = hit.score.toFixed(2) + (maybe ? "?" : "");
-    score.title = (maybe ? "Maybe: it could be something similar. " : "") + "Similarity to the query; comparable within one search";
+    const byText = hit.found_by === "text" && hit.line;
+    score.textContent = (byText ? source(hit.line) : hit.score.toFixed(2)) + (maybe ? "?" : "");
+    score.title = (maybe ? "Maybe: it could be something similar. " : "") + (byText ? "Found by what is said or written" : "Similarity to the query; comparable within one search");
   }
   else score.remove();
   item.querySelector(".title").textContent = hit.title;
+  quote(item.querySelector(".line"), hit.line);
   const folder = hit.place.includes("/") ? hit.place.slice(0, hit.place.lastIndexOf("/")) : hit.place, doubles = hit.duplicates?.length;
-  item.querySelector(".place").textContent = doubles ? `${folder} · ${doubles} near-${doubles === 1 ? "duplicate" : "duplicates"}` : folder;
+  const notes = [hit.offline && "disk not connected", folder, doubles && `${doubles} near-${doubles === 1 ? "duplicate" : "duplicates"}`];
+  item.querySelector(".place").textContent = notes.filter(Boolean).join(" · ");
+  item.classList.toggle("offline", Boolean(hit.offline));
   item.querySelector(".place").title = hit.place;
   const where = item.querySelector(".where");
   for (const moment of isHit ? hit.moments : []) {
@@ -43,7 +47,7 @@ export function card(hit, onOpen, onAlike) {
   const alike = item.querySelector(".alike");
   alike.setAttribute("aria-label", `More like this: ${hit.title}`);
   alike.addEventListener("click", () => onAlike(hit));
-  preview(open, picture, hit, start, end);
+  if (!hit.offline) preview(open, picture, hit, start, end);
   return item;
 }
 
@@ -52,7 +56,7 @@ async function explain(picture, image) {
   lost.className = "lost";
   lost.textContent = "no preview";
   const answer = await fetch(image.src).catch(() => null);
-  if (answer && !answer.ok) lost.textContent = (await answer.json().catch(() => ({}))).title || lost.textContent;
+  if (answer && !answer.ok && answer.status !== 410) lost.textContent = (await answer.json().catch(() => ({}))).title || lost.textContent;
   if (answer?.ok) { image.src = `${image.src}&again=1`; return; } // the server was busy
   for (const part of picture.querySelectorAll("img")) part.remove();
   picture.prepend(lost);

@@ -7,8 +7,11 @@ import { Player } from "./player.js";
 const TYPING_PAUSE_MS = 280; // without a key press, before a search starts
 const TOP = 24, MAX_TOP = 200, MAX_LIST = 500; // hits at first and after Show more; videos that a request lists
 const $ = (id) => document.getElementById(id);
-const FILTERS = ["folder", "name", "length", "after", "before", "moments", "all"];
-const empty = { q: "", query: "", like: "", at: "", folder: "", name: "", length: "", after: "", before: "", moments: "", all: "", sort: "", v: "", t: "" };
+const TYPED = ["name", "camera"]; // filters that count while they are typed
+const PASSED = ["folder", ...TYPED, "near", "after", "before", "recorded_after", "recorded_before"]; // to the API as they are
+const FILTERS = [...PASSED, "length", "moments", "all"];
+const NAMES = ["q", "query", "like", "at", "in", ...FILTERS, "sort", "v", "t"];
+const empty = Object.fromEntries(NAMES.map((name) => [name, ""]));
 
 let state = { ...empty };
 let sample = null; // the uploaded file: sent again when words are added
@@ -63,7 +66,8 @@ function fill() {
   for (const name of FILTERS) {
     if ($(name).type === "checkbox") $(name).checked = state[name] === "1"; else $(name).value = state[name];
   }
-  $("sort").value = state.sort;
+  for (const name of ["sort", "in"]) $(name).value = state[name];
+  showLooking();
   $("filters").disabled = Boolean(state.like); // "more like this" looks at all videos
   const active = FILTERS.filter((name) => state[name]).length;
   $("filter-count").hidden = !active;
@@ -76,12 +80,14 @@ function fill() {
   else if (state.query) { $("sample-name").textContent = "image or clip"; $("sample-picture").removeAttribute("src"); }
 }
 
+/** The choice between what is shown and what is said, where there is one. */
+function showLooking() { $("looking").hidden = !(state.q && (status?.has_text || state.in)) || Boolean(state.query || state.like || sample); }
+
 // ---- searching ----------------------------------------------------------------------------------------------------
 
 function narrowing() {
   const [min_duration, max_duration] = state.length ? state.length.split("-") : ["", ""];
-  const { folder, name, after, before } = state;
-  return { folder, name, after, before, min_duration, max_duration };
+  return { ...Object.fromEntries(PASSED.map((name) => [name, state[name]])), min_duration, max_duration };
 }
 
 const options = () => ({ ...narrowing(), moments: state.moments && "true", all: state.all && "true", top: top_ });
@@ -117,7 +123,7 @@ async function ask(signal) {
   }
   if (state.query) return api("/search", { params: { query: state.query, ...options() }, signal });
   if (state.like) return api(`/videos/${state.like}/similar`, { params: { start: state.at, top: top_ }, signal });
-  if (state.q) return api("/search", { params: { q: state.q, ...options() }, signal });
+  if (state.q) return api("/search", { params: { q: state.q, in: state.in, ...options() }, signal });
   const { videos, total } = await list(0, Math.min(top_, MAX_LIST), signal);
   return { hits: videos, total, list: true };
 }
@@ -135,7 +141,7 @@ function show(answer) {
   $("sorting").hidden = !answer.list || !answer.total;
   $("heading").textContent = answer.list ? "Videos" : "Hits";
   if (answer.list) describeList(answer);
-  else if (!shown.length) note("Nothing found.", "No video matches the filters.", "empty");
+  else if (!shown.length) note("Nothing found.", state.in === "text" ? "Nobody says or writes this." : "No video matches the filters.", "empty");
   else if (!answer.convincing) note("Not sure about these.", "Nearest first.", "weak");
   else note(state.like ? "Similar videos, best first." : "", `${$("more").hidden ? "" : "Best "}${count(shown.length, state.moments ? "moment" : "video")} in ${(1000 * answer.seconds).toFixed(0)} ms`);
   reopen();
@@ -225,10 +231,10 @@ function say({ push }) {
 }
 
 for (const name of FILTERS) {
-  $(name).addEventListener(name === "name" ? "input" : "change", () => {
+  $(name).addEventListener(TYPED.includes(name) ? "input" : "change", () => {
     clearTimeout(typing);
     const value = $(name).type === "checkbox" ? ($(name).checked ? "1" : "") : $(name).value.trim();
-    typing = setTimeout(() => { top_ = TOP; go({ [name]: value, v: "", t: "" }, { push: false }); fill(); }, name === "name" ? TYPING_PAUSE_MS : 0);
+    typing = setTimeout(() => { top_ = TOP; go({ [name]: value, v: "", t: "" }, { push: false }); fill(); }, TYPED.includes(name) ? TYPING_PAUSE_MS : 0);
   });
 }
 $("clear-filters").addEventListener("click", () => { go(Object.fromEntries(FILTERS.map((name) => [name, ""]))); fill(); });
@@ -283,7 +289,7 @@ addEventListener("paste", (event) => {
   const file = event.clipboardData?.files[0];
   if (file) { event.preventDefault(); take(file); }
 });
-$("sort").addEventListener("change", () => go({ sort: $("sort").value, v: "", t: "" }, { push: false }));
+for (const name of ["sort", "in"]) $(name).addEventListener("change", () => go({ [name]: $(name).value, v: "", t: "" }, { push: false }));
 $("more").firstElementChild.addEventListener("click", async () => {
   if (isSearch()) { top_ = Math.min(MAX_TOP, top_ * 2); find(); return; }
   const answer = await list(shown.length, 2 * TOP).catch(complain);
@@ -346,8 +352,9 @@ async function look() {
 
 function showStatus(before) {
   const { indexing } = status;
-  $("figures").textContent = status.index ? `${count(status.videos, "video")} · ${long()}${status.unreadable ? ` · ${status.unreadable} unreadable` : ""}` : "no index yet";
+  $("figures").textContent = status.index ? `${count(status.videos, "video")} · ${long()}${status.offline ? ` · ${status.offline} offline` : ""}${status.unreadable ? ` · ${status.unreadable} unreadable` : ""}` : "no index yet";
   $("add-folder").hidden = !status.can_add_folders;
+  showLooking();
   $("indexing").hidden = !indexing.running && !indexing.error;
   $("indexing-progress").hidden = !indexing.running;
   if (indexing.error && !indexing.running) $("indexing-text").textContent = `Indexing stopped: ${indexing.error}`;

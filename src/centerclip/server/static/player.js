@@ -1,7 +1,9 @@
 // The player, among the hits: plays the file itself, or pieces that the server converts when a browser cannot play it.
 
-import { api, between, clip, clock, stream } from "./api.js";
+import { api, between, clip, clock, quote, stream } from "./api.js";
 import { Strip } from "./strip.js";
+
+const OFFLINE = "The disk with this file is not connected.\nConnect it, then search again.";
 
 export class Player {
   /** `actions`: onClose(), onAlike(hit, seconds), onRemove(hit), link(hit, seconds) -> address, can() -> what the server allows. */
@@ -19,16 +21,18 @@ export class Player {
     Object.assign(this, { element, item, video: find("video"), message: find(".message"), offset: 0, piece: null, wanted: at, pieces: false });
     find("h2").textContent = hit.title;
     find(".place").textContent = hit.place;
+    quote(find("p.line"), hit.line);
     const save = ({ start, end }) => { find(".save").href = clip(hit.video_id, start, end); };
     if (hit.moments?.length) save(hit.moments[0]);
     else Object.assign(find(".save"), { href: stream(hit.video_id), download: hit.place.split("/").pop() }).querySelector("span").textContent = "Save file";
-    find(".reveal").hidden = !this.actions.can().reveal;
+    find(".reveal").hidden = hit.offline || !this.actions.can().reveal;
+    find(".save").hidden = this.video.hidden = Boolean(hit.offline);
     find(".remove").hidden = !this.actions.can().remove;
     this.strip = new Strip(find(".strip"), (seconds) => this.seek(seconds));
     for (const moment of hit.moments ?? []) {
       const chip = Object.assign(document.createElement("button"), { type: "button", className: "chip" });
       chip.textContent = between(moment.start, moment.end);
-      chip.title = `Match ${moment.score.toFixed(2)}`;
+      if (hit.found_by !== "text") chip.title = `Match ${moment.score.toFixed(2)}`;
       chip.addEventListener("click", () => { this.seek(moment.start); this.play(); save(moment); });
       find(".moments").append(chip);
     }
@@ -44,9 +48,9 @@ export class Player {
     let last = item; // of its row, so that no gap opens beside it
     while (last?.nextElementSibling?.offsetTop === item?.offsetTop && last?.nextElementSibling) last = last.nextElementSibling;
     if (item) last.after(element); else document.getElementById("hits").prepend(element);
-    this.start(stream(hit.video_id));
+    if (hit.offline) this.say(OFFLINE); else this.start(stream(hit.video_id));
     element.scrollIntoView({ block: "nearest", behavior: "smooth" });
-    if (focus) this.video.focus({ preventScroll: true });
+    if (focus) find(hit.offline ? ".close" : "video").focus({ preventScroll: true });
     await this.describe(query);
   }
 
@@ -64,10 +68,11 @@ export class Player {
     this.duration = detail.duration;
     this.pieceSeconds = detail.piece_seconds;
     this.strip.show(detail.spans, detail.duration, Boolean(query.q || query.query));
-    const facts = [clock(detail.duration), `${detail.width} × ${detail.height}`, detail.codec, detail.copies.length && `copies: ${detail.copies.join(", ")}`,
+    const recorded = detail.recorded != null && `recorded ${new Date(1000 * detail.recorded).toLocaleDateString("en-GB", { dateStyle: "medium" })}`;
+    const facts = [clock(detail.duration), `${detail.width} × ${detail.height}`, detail.codec, recorded, detail.camera, detail.copies.length && `copies: ${detail.copies.join(", ")}`,
       hit.duplicates?.length && `near-duplicates: ${hit.duplicates.join(", ")}`, detail.note];
     element.querySelector(".notes").textContent = facts.filter(Boolean).join(" · ");
-    const trouble = {
+    const trouble = detail.offline ? OFFLINE : {
       missing: "The file is missing.\nIs a disk not mounted? Restore the file, or index its folder again: centerclip index",
       changed: "The file has changed since it was indexed.\nIndex it again: centerclip index",
       unreadable: "The file can no longer be read.\nCheck that it plays in a video player.",
