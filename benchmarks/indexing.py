@@ -28,7 +28,7 @@ from centerclip.model.pipeline import Bools, Floats, Pixels, default_decoders
 from centerclip.model.preprocess import Preprocess
 from centerclip.search import IndexReport
 from centerclip.search.indexer import Indexer
-from centerclip.search.lance import LanceStore
+from centerclip.search.sqlite import SqliteStore
 from centerclip.search.store import File
 from centerclip.video import Window, stream_windows
 from centerclip.video.sampling import Windows
@@ -115,9 +115,8 @@ def encode(model: Any, count: int) -> float:
 def whole(model: Any, windows: Windows, files: Files, folder: Path) -> float:
     """Seconds to index all files into a new store, hashing and commits included."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        store = LanceStore(Path(place), model.width)
+        store = SqliteStore(Path(place), model.width)
         store.view()
-        store._table("videos")  # importing the database is not indexing
         began = time.perf_counter()
         report = IndexReport()
         Indexer(store, model, windows).run(

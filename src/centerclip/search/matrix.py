@@ -14,7 +14,7 @@ from .store import File, Floats, SegmentHits, Segments, Video
 Rows = NDArray[np.int64]
 MAX_EXACT_SEGMENTS = 250_000  # up to so many one product takes no longer than an approximate index
 GATHERED_SHARE = 1 / 16  # of the rows; when a filter leaves fewer, only those are multiplied
-GROWTH = 1.25  # of the memory when it is full; what is not used yet takes none
+GROWTH = 1.25  # of what is needed: copying all rows takes long, and memory that is not used yet is not taken
 MIN_DEAD_ROWS = 10_000  # rows of removed videos; from here on, when they are the most, the memory is made anew
 
 
@@ -60,7 +60,7 @@ class Buffer:
         """Make room for so many more."""
         used, capacity = self.begins[-1], len(self._owners)
         if used + rows > capacity:
-            capacity = max(used + rows, int(GROWTH * capacity))
+            capacity = int(GROWTH * (used + rows))
             for name in ("_owners", "_spans", "_vectors"):
                 old = getattr(self, name)
                 new = np.empty((capacity, *old.shape[1:]), old.dtype)
