@@ -175,7 +175,7 @@ def test_status_and_doctor_describe_the_index(index: Path, videos: Path, model: 
     checked = run("doctor", "--index", index)
     assert checked.exit_code == 0, checked.output
     assert "ok   vectors   20 checked, all of norm 1" in checked.stdout
-    assert "sentences are encoded without torch" in checked.stdout
+    assert "runs on onnxruntime (cpu) in float32" in checked.stdout
 
 
 def test_doctor_finds_what_is_missing(videos: Path, model: Path, tmp_path: Path) -> None:
