@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from .common import AsJson, Device, IndexFolder, count, length, printable, progr
 
 if TYPE_CHECKING:
     from ..search import IndexReport, VideoIndex
+    from ..search.recognise import Recogniser
 
 
 RETRY_SECONDS = 1.0  # how long --watch waits for another process that writes to the index
@@ -73,6 +74,16 @@ def index(
             help="Only say that an indexed folder is elsewhere now, on a disk or system with other paths.",
         ),
     ] = None,
+    transcribe: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Also find what is said, by a Whisper model: a folder, or tiny, base, small ... (downloaded). Slow.",
+        ),
+    ] = None,
+    read_text: Annotated[
+        bool, typer.Option("--read-text", help="Also find what is written in the picture: slides, signs. Slow.")
+    ] = False,
     decoders: Annotated[
         int | None, typer.Option(min=1, help="Files read at the same time.", show_default="half the cores, at most 4")
     ] = None,
@@ -94,28 +105,33 @@ def index(
         files = VideoIndex(folder, create=False).move_root(*moved)
         typer.echo(json.dumps({"moved": files}) if as_json else f"{count(files, 'file')} of the index moved.")
         return
+    recognisers: list[Recogniser] = []
+    if transcribe is not None or read_text:
+        from ..search.recognise import open_picture_text, open_speech
+
+        recognisers += [open_speech(transcribe, device)] if transcribe is not None else []
+        recognisers += [open_picture_text()] if read_text else []
     if reindex:
         _announce(VideoIndex(folder), paths or [], ask=not (yes or as_json))
     video_index = VideoIndex(folder, model=model, clustering=clustering, frames=frames, every=every, device=device)
-    run = partial(_run, video_index, paths or [], decoders, as_json, reindex=reindex, retry=retry, exclude=exclude)
+    run = partial(_run, video_index, as_json, recognisers=recognisers, decoders=decoders)
+    first = partial(run, paths or [], reindex=reindex, retry=retry, exclude=exclude or [])
     if watch:
-        _when_free(run)
-        _watch(video_index, decoders, as_json)
+        _when_free(first)
+        _watch(video_index, as_json, partial(run, [], only_news=True))
     else:
-        run()
+        first()
 
 
 def _run(
     video_index: "VideoIndex",
-    paths: list[Path],
-    decoders: int | None,
     as_json: bool,
+    paths: list[Path],
     *,
-    reindex: bool = False,
-    retry: bool = False,
-    exclude: list[str] | None = None,
     only_news: bool = False,
+    **options: Any,
 ) -> None:
+    """Index, with the options of :meth:`VideoIndex.add`, and print what was done."""
     from ..errors import Interrupted
     from ..search import Progress
 
@@ -128,16 +144,15 @@ def _run(
             bar.indexing(at)
 
         try:
-            report = video_index.add(
-                *paths, reindex=reindex, retry=retry, exclude=exclude or (), decoders=decoders, on_progress=show
-            )
+            report = video_index.add(*paths, on_progress=show, **options)
         except KeyboardInterrupt as interrupt:
+            done = "indexed" if last.task == "indexing" else "read"
             kept = (
-                f"{last.finished:,} of {last.total:,} videos are indexed and kept" if last.total else "nothing is lost"
+                f"{last.finished:,} of {last.total:,} videos are {done} and kept" if last.total else "nothing is lost"
             )
             raise Interrupted(f"stopped: {kept}. Run the same command again to continue") from interrupt
-    news = report.added or report.recognised or report.removed or len(report.failed) > len(report.failed_before)
-    if only_news and not news:
+    news = report.added or report.recognised or report.removed or report.texts
+    if only_news and not news and len(report.failed) == len(report.failed_before):
         return
     if as_json:
         typer.echo(json.dumps(asdict(report)))
@@ -180,7 +195,7 @@ def _announce(video_index: "VideoIndex", paths: list[Path], *, ask: bool) -> Non
         typer.confirm("Continue?", abort=True, err=True)
 
 
-def _watch(video_index: "VideoIndex", decoders: int | None, as_json: bool) -> None:
+def _watch(video_index: "VideoIndex", as_json: bool, run: Callable[[], None]) -> None:
     """Index again whenever something changes below the roots."""
     from watchfiles import watch
 
@@ -197,7 +212,7 @@ def _watch(video_index: "VideoIndex", decoders: int | None, as_json: bool) -> No
         ):
             # What came between the run before and the start of the watch is not among its changes: look once more.
             if changes or not up_to_date:
-                _when_free(partial(_run, video_index, [], decoders, as_json, only_news=True))
+                _when_free(run)
             up_to_date = True
     except KeyboardInterrupt as interrupt:
         raise Interrupted("stopped watching; the index is up to date") from interrupt
@@ -209,6 +224,7 @@ def _print_report(report: "IndexReport") -> None:
         (report.recognised, "recognised (moved, copied or touched)"),
         (report.unchanged, "unchanged"),
         (report.removed, "gone and dropped"),
+        (report.texts, "with new text"),
         (len(report.failed), "unreadable"),
     ):
         if number:
@@ -222,6 +238,8 @@ def _print_report(report: "IndexReport") -> None:
             f"good, run: centerclip remove {shlex.quote(printable(root))}",
             err=True,
         )
+    for path, reason in report.text_failed.items():
+        typer.echo(f"Text not read: {printable(path)}: {reason}", err=True)
     earlier = set(report.failed_before)
     failed = [f"  {printable(path)}: {reason}" for path, reason in report.failed.items() if path not in earlier]
     lines = ["Unreadable:", *failed[:MAX_FAILURES_SHOWN]] if failed else []

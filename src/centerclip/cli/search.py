@@ -5,8 +5,9 @@ import json
 import math
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,9 +15,21 @@ from .common import AsJson, Device, IndexFolder, clock, count, printable
 
 if TYPE_CHECKING:
     from ..search import Hit, Results, VideoIndex
+    from ..video.subtitles import Line
 
 
-COLUMNS = ("rank", "score", "path", "start", "end", "duration", "video_id")
+COLUMNS = ("rank", "score", "path", "start", "end", "duration", "video_id", "found_by", "text")
+# How a hit says why it was found, by where its line comes from.
+REASONS = {
+    "subtitle": "said at {time}: {text}",
+    "spoken": "said at {time}: {text}",
+    "written": "written at {time}: {text}",
+    "chapter": "chapter at {time}: {text}",
+    "title": "in the title: {text}",
+    "description": "in the description: {text}",
+    "name": "in the name",
+}
+MAX_SHOWN_LETTERS = 200  # of a line; --json has all of it
 
 
 def seconds(text: str) -> float:
@@ -30,24 +43,18 @@ def seconds(text: str) -> float:
     return sum(part * 60**place for place, part in enumerate(reversed(parts)))
 
 
-def place(text: str) -> tuple[float, float, float]:
-    """``52.37,4.89,10``: latitude, longitude and kilometres around it."""
-    try:
-        latitude, longitude, kilometres = (float(part) for part in text.split(","))
-    except ValueError:
-        latitude, longitude, kilometres = 0.0, 0.0, -1.0
-    if not (abs(latitude) <= 90 and abs(longitude) <= 180 and 0 <= kilometres < math.inf):
-        raise typer.BadParameter(f"{text!r} is not a place; write latitude,longitude,kilometres: 52.37,4.89,10")
-    return latitude, longitude, kilometres
-
-
 def search(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="SENTENCE", help="What the video shows.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="SENTENCE", help="What the video shows, or what is said in it.", show_default=False),
     ] = None,
     folder: IndexFolder = None,
     image: Annotated[Path | None, typer.Option(help="An image that looks similar.")] = None,
     video: Annotated[Path | None, typer.Option(help="A clip that looks similar.")] = None,
+    where: Annotated[
+        Literal["all", "video", "text"],
+        typer.Option("--in", help="Look at what is shown (video), at what is said and written (text), or at both."),
+    ] = "all",
     top: Annotated[int, typer.Option("--top", "-n", min=1, help="Most hits to show.")] = 10,
     moments: Annotated[bool, typer.Option("--moments", help="Rank moments: a video can appear several times.")] = False,
     below: Annotated[Path | None, typer.Option("--folder", help="Only files below this folder.")] = None,
@@ -87,7 +94,11 @@ def search(
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")] = False,
 ) -> None:
-    """Find videos by a sentence, an image, a clip, or several of them: "like this clip, but at night"."""
+    """Find videos by a sentence, an image, a clip, or several of them: "like this clip, but at night".
+
+    Words are also looked for in subtitles, chapters, titles and names: '"as it stands"' finds just that, zep* all words
+    that begin so.
+    """
     sentence = " ".join(words) if words else None
     if sentence is None and image is None and video is None:
         raise typer.BadParameter("nothing to search for: give a sentence, --image or --video")
@@ -95,25 +106,28 @@ def search(
         raise typer.BadParameter("the sentence is empty")
     if as_json and as_csv:
         raise typer.BadParameter("choose one of --json and --csv")
+    if where == "text" and (sentence is None or image is not None or video is not None):
+        raise typer.BadParameter("--in text takes words alone: leave out --image and --video")
     # One sentence gains nothing from NumPy's threads, and on a busy machine waits for them. Before NumPy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ..search import SearchError, VideoIndex
     from ..search.query import is_english
-    from ..search.results import seconds_of
+    from ..search.results import near_of, seconds_of
 
-    around = None if near is None else place(near)
     dates = {"--after": after, "--before": before}
     dates |= {"--recorded-after": recorded_after, "--recorded-before": recorded_before}
-    for option, date in dates.items():
-        try:
+    try:
+        around = near_of(near, option="--near")
+        for option, date in dates.items():
             seconds_of(date, option=option)
-        except SearchError as error:
-            raise typer.BadParameter(str(error)) from error
+    except SearchError as error:
+        raise typer.BadParameter(str(error)) from error
     index = VideoIndex(folder, device=device, create=False)
     results = index.search(
         sentence,
         image=image,
         video=video,
+        where=where,
         top=top,
         moments=moments,
         folder=below,
@@ -129,7 +143,7 @@ def search(
         min_score=min_score,
         collapse=not show_all,
     )
-    if sentence is not None and not is_english(sentence):
+    if sentence is not None and not any(hit.found_by == "text" for hit in results) and not is_english(sentence):
         typer.echo(
             "centerclip: this does not look like English, the only language that most models understand.", err=True
         )
@@ -140,7 +154,7 @@ def search(
     else:
         if not len(results):
             filters = (below, name, min_duration, max_duration, camera, near, min_score, *dates.values())
-            typer.echo(_why_nothing(index, filtered=any(each is not None for each in filters)))
+            typer.echo(_why_nothing(index, where, filtered=any(each is not None for each in filters)))
         _print_hits(results, thumbnails)
     if save is not None or playlist is not None:
         _write_files(results, save, exact, playlist)
@@ -161,6 +175,9 @@ def as_object(results: "Results") -> dict[str, Any]:
                 "grade": hit.grade,
                 "duration": round(hit.duration, 3),
                 "offline": hit.offline,
+                "confidence": round(hit.confidence, 4),
+                "found_by": hit.found_by,
+                "line": None if hit.line is None else asdict(hit.line),
                 "moments": [
                     {"start": round(m.start, 3), "end": round(m.end, 3), "score": round(m.score, 5)}
                     for m in hit.moments
@@ -178,12 +195,15 @@ def _print_csv(results: "Results") -> None:
     writer.writerow(COLUMNS)
     for rank, hit in enumerate(results, 1):
         times = (f"{value:.3f}" for value in (hit.start, hit.end, hit.duration))
-        writer.writerow([rank, f"{hit.score:.5f}", printable(hit.path), *times, hit.video_id])
+        text = "" if hit.line is None else hit.line.text
+        writer.writerow([rank, f"{hit.score:.5f}", printable(hit.path), *times, hit.video_id, hit.found_by, text])
 
 
-def _why_nothing(index: "VideoIndex", *, filtered: bool) -> str:
+def _why_nothing(index: "VideoIndex", where: str, *, filtered: bool) -> str:
     if not index.status().videos:
         return f"The index {index.folder} is empty. Add videos with: centerclip index FOLDER"
+    if where == "text":
+        return "Nothing found: no subtitle, chapter, title or name has one of these words."
     return f"Nothing found: no {'video passes the filters' if filtered else 'other video is in the index'}."
 
 
@@ -210,11 +230,19 @@ def _print_hit(console: Any, rank: int, hit: "Hit") -> None:
     line.append(f"{clock(hit.start)}-{clock(hit.end)}".ljust(13), style="bold")
     line.append(f"  {printable(hit.path)}{' (offline)' if hit.offline else ''}")
     console.print(line)
-    notes = [f"also {other_moments}"] if other_moments else []
+    notes = [] if hit.line is None else [_reason(hit.line)]
+    notes += [f"also {other_moments}"] if other_moments else []
     notes += [f"copy: {printable(path)}" for path in hit.copies]
     notes += [f"near-duplicate: {printable(path)}" for path in hit.duplicates]
     for note in notes:
         console.print(Text(f"            {note}", style="dim"))
+
+
+def _reason(line: "Line") -> str:
+    """``said at 12:31: "..."``."""
+    text = printable(line.text)
+    shown = text if len(text) <= MAX_SHOWN_LETTERS else f"{text[:MAX_SHOWN_LETTERS]}..."
+    return REASONS[line.source].format(time=clock(line.start), text=f'"{shown}"')
 
 
 def _write_files(results: "Results", save: Path | None, exact: bool, playlist: Path | None) -> None:

@@ -121,7 +121,7 @@ def update(
             paths[each.video].append(name)
     report.texts += sidecars.update(paths)
     for recogniser in recognisers:
-        _recognise(index.store, recogniser, paths, report, on_progress, retry=retry)
+        _recognise(index.store, recogniser, paths, report, on_progress)
     if index.store.view().videos is not before.videos or not len(calibration.texts):
         calibration.measure()
     index.store.tidy(calibration.vectors)
@@ -166,8 +166,6 @@ def _recognise(
     paths: Mapping[str, Sequence[str]],
     report: IndexReport,
     on_progress: Callable[[Progress], None],
-    *,
-    retry: bool,
 ) -> None:
     """Run a recogniser on the videos below the roots that it has not been run on."""
     from .recognise import TASKS, recognise
@@ -177,7 +175,6 @@ def _recognise(
         store,
         recogniser,
         {video: copies[0] for video, copies in paths.items()},
-        retry=retry,
         on_video=lambda finished, total: on_progress(
             Progress(finished, total, 0.0, time.monotonic() - began, task=task)
         ),
