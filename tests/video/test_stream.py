@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-import pytest
 import numpy as np
+import pytest
 
 from centerclip.video import VideoError, Window, read_times, stream_windows
 from centerclip.video.sampling import Windows
