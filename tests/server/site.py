@@ -21,6 +21,9 @@ from tests.video.clips import make_clip
 SCENES = [11, 55, 11]  # images that "three scenes" shows, each for SCENE seconds
 SCENE = 12.0
 PADDING = 8_000_000
+SAID, SAID_AT = "😀 The lighthouses of Calais, at 3 < 4 & more", "20,500"
+TITLE = "<img src=x onerror=document.title='stolen'> tulips"
+TAGS = {"title": TITLE, "creation_time": "2019-06-01T10:00:00Z", "location": "+52.3700+004.8900/"}
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,12 @@ class Site:
 
 
 def make_collection(folder: Path) -> Path:
-    """Clips that differ, one in a codec that browsers do not play, one twice, and a file that is not a video."""
+    """Clips that differ, one with subtitles, one with tags, one in a codec that browsers do not play, one twice, and a
+    file that is not a video."""
     pad(scenes(folder / "trips" / "three scenes.mp4", SCENES, SCENE), PADDING)
+    (folder / "trips" / "three scenes.srt").write_text(f"1\n00:00:{SAID_AT} --> 00:00:23,000\n{SAID}\n")
     for number in range(1, 6):
-        clip(folder / "trips" / "sea" / f"clip {number}.mp4", number)
+        clip(folder / "trips" / "sea" / f"clip {number}.mp4", number, tags=TAGS if number == 5 else None)
     (folder / "old").mkdir()
     make_clip(folder / "old" / "old.avi", codec="mpeg4", frames=200, rate=5, picture=picture(20))
     (folder / "old" / "copy of 1.mp4").write_bytes((folder / "trips" / "sea" / "clip 1.mp4").read_bytes())

@@ -14,7 +14,7 @@ from centerclip.server import ServeSettings, video_routes
 from centerclip.video import probe
 from tests.search.collection import clip
 from tests.server.browsing import NOW, TIMEOUT, opened, until
-from tests.server.site import PADDING, SCENE, SCENES, Site, save_picture, serving, site, with_sound
+from tests.server.site import PADDING, SAID, SCENE, SCENES, TITLE, Site, save_picture, serving, site, with_sound
 
 PHONE = {"width": 390, "height": 844}
 expect.set_options(timeout=TIMEOUT * 1000)
@@ -161,6 +161,54 @@ def test_escape_closes_the_player_from_its_controls(page: Page):
     expect(page.locator(".card .open:focus")).to_contain_text("three scenes")
 
 
+def test_what_is_said_is_shown_and_played_from_there(page: Page, browser: Browser):
+    looking = page.locator("#looking")
+    expect(looking).to_be_hidden()
+    page.fill("#q", "lighthouse calais")
+    best = page.locator("#hits .card").first
+    expect(best.locator(".line")).to_have_text(f"said at 0:20: {SAID}")
+    expect(best.locator("mark")).to_have_text(["lighthouses", "Calais"])
+    expect(best.locator(".score")).to_have_text("said")
+    best.locator(".open").click()
+    until(page, "window.playedFrom !== undefined")
+    assert 20 <= page.evaluate("window.playedFrom") < 23.5
+    expect(page.locator(".stage p.line mark").first).to_have_text("lighthouses")
+    expect(looking).to_be_visible()
+    page.locator("#in").select_option(label="what is shown")
+    page.wait_for_url(re.compile("in=video"))
+    expect(page.locator("#hits .line:visible")).to_have_count(0)
+    expect(page.locator("#hits .card").first).to_be_visible()
+    page.fill("#q", "tulips")
+    page.locator("#in").select_option(label="what is said or written")
+    page.wait_for_url(re.compile("in=text"))
+    expect(page.locator("#hits .line")).to_have_text([f"title: {TITLE}"])  # as it stands, not as HTML
+    assert page.title() == "tulips · CenterCLIP"
+    with opened(browser, page.url) as other:
+        expect(other.locator("#hits .line mark")).to_have_text("tulips")
+        expect(other.locator("#in")).to_have_value("text")
+    page.fill("#q", "zeppelin")
+    expect(page.locator("#note")).to_contain_text("Nothing found.")
+
+
+def test_a_disk_that_is_not_connected_offers_no_player(browser: Browser, base: Path, tmp_path: Path):
+    clip(tmp_path / "Videos" / "far.mp4", 1)
+    index = VideoIndex(tmp_path / "index", model=base / "model")
+    index.add(tmp_path / "Videos")
+    with site(tmp_path, index) as made, opened(browser, made.address, color_scheme="dark") as page:
+        until(page, "[...document.querySelectorAll('.front')].some(image => image.naturalWidth > 0)")
+        (tmp_path / "Videos").rename(tmp_path / "elsewhere")
+        expect(page.locator("#figures")).to_contain_text("1 offline")
+        page.reload()
+        expect(page.locator("#hits .place")).to_contain_text("disk not connected")
+        until(page, "[...document.querySelectorAll('.front')].some(image => image.naturalWidth > 0)")
+        page.locator("#hits .open").click()
+        expect(page.locator(".stage .message")).to_contain_text("The disk with this file is not connected.")
+        expect(page.locator(".strip rect").first).to_be_attached()
+        expect(page.locator(".stage video, .stage .save")).to_have_count(2)
+        expect(page.locator(".stage video:visible, .stage .save:visible")).to_have_count(0)
+        assert not complaints(page)
+
+
 def test_hits_behind_the_cut_are_less_likely(page: Page):
     def cut(route: Route) -> None:
         answer = route.fetch()
@@ -209,6 +257,14 @@ def test_filters_narrow(page: Page):
     expect(page.locator("#filter-count")).to_have_text("2")
     page.locator("#clear-filters").click()
     expect(page.locator("#hits .card")).to_have_count(7)
+    page.fill("#recorded_after", "2019-01-01")
+    expect(page.locator("#hits .card .title")).to_have_text(["clip 5"])
+    page.fill("#near", "52.4, 4.9, 10")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("near="))
+    expect(page.locator("#hits .card .title")).to_have_text(["clip 5"])
+    page.fill("#camera", "canon")
+    expect(page.locator("#note")).to_contain_text("Nothing found.")
 
 
 def test_a_file_that_is_not_an_image_is_reported(page: Page, tmp_path: Path):
@@ -235,8 +291,8 @@ def test_the_page_is_accessible(browser: Browser, running: Site, scheme: str):
         expect(page.locator("#hits .card")).to_have_count(7)
         expect(page.locator("#figures")).to_contain_text("7 videos")
         assert not complaints(page)
-        page.fill("#q", "boat")
-        page.wait_for_selector("#hits .card .score")
+        page.fill("#q", "lighthouse")
+        page.wait_for_selector("#hits .card mark")
         page.locator("#toggle-filters").click()
         page.fill("#name", "*")
         expect(page.locator("#filter-count")).to_have_text("1")
@@ -335,8 +391,8 @@ def test_below_a_path_of_a_proxy(browser: Browser, base: Path, index: VideoIndex
 def test_phone(browser: Browser, running: Site):
     with opened(browser, running.address, color_scheme="dark", has_touch=True, is_mobile=True) as page:
         page.set_viewport_size(PHONE)
-        page.fill("#q", "boat")
-        page.wait_for_selector("#hits .card .score")
+        page.fill("#q", "lighthouse")
+        page.wait_for_selector("#hits .card mark")
         page.locator("#hits .open").first.tap()
         page.wait_for_selector(".strip rect")
         page.locator("#toggle-filters").tap()

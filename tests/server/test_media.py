@@ -18,7 +18,7 @@ from centerclip import VideoIndex
 from centerclip.server.media import DiskCache
 from centerclip.video import probe
 from centerclip.video.cut import codec_of
-from tests.search.collection import picture
+from tests.search.collection import clip, picture
 from tests.server.site import SCENE, SCENES, Site, site
 from tests.server.test_search_api import problem
 from tests.video.clips import decoded
@@ -127,8 +127,6 @@ def test_files_that_changed_are_not_given_away(base: Path, tmp_path: Path):
     """A path that leads elsewhere by now (another file, a link) is no longer what was indexed."""
     secret = tmp_path / "secret.mp4"
     secret.write_bytes(b"secret" * 1000)
-    from tests.search.collection import clip
-
     folder = tmp_path / "Videos"
     files = [clip(folder / f"{name}.mp4", number) for number, name in enumerate(["gone", "link", "other"], 1)]
     index = VideoIndex(tmp_path / "index", model=base / "model")
@@ -153,6 +151,28 @@ def test_files_that_changed_are_not_given_away(base: Path, tmp_path: Path):
         link.unlink()
         os.mkfifo(link)  # reading it would wait for ever
         assert problem(client.get(f"/api/videos/{ids['link']}/stream")) == "file-changed"
+
+
+def test_a_disk_that_is_not_connected(base: Path, tmp_path: Path):
+    """What is on it is found, marked and not played; frames that were shown before are still shown."""
+    disk = tmp_path / "disk"
+    clip(disk / "far.mp4", 1)
+    clip(tmp_path / "here" / "near.mp4", 2)
+    index = VideoIndex(tmp_path / "index", model=base / "model")
+    index.add(disk, tmp_path / "here")
+    far = next(entry.video_id for entry in index.videos() if entry.title == "far")
+    with site(tmp_path, index) as made, made.client() as client:
+        seen = client.get(f"/api/videos/{far}/frames/1.0.jpg")
+        disk.rename(tmp_path / "elsewhere")
+        disk.mkdir()  # a mount point without its disk
+        for name in ("search?q=a", "videos"):
+            answer = client.get(f"/api/{name}").json()
+            offline = {each["title"]: each["offline"] for each in answer.get("hits", answer.get("videos"))}
+            assert offline == {"far": True, "near": False}
+        assert client.get(f"/api/videos/{far}/frames/1.0.jpg").content == seen.content
+        for rest in ("stream", "frames/0.0.jpg", "clip.mp4?start=0&seconds=1"):
+            assert problem(client.get(f"/api/videos/{far}/{rest}")) == "file-missing"
+        assert client.get(f"/api/videos/{far}").json()["offline"] is True
 
 
 def test_the_cache_stays_within_its_bound(tmp_path: Path):

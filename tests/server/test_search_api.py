@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from centerclip import VideoIndex
 from tests.search.collection import clip, picture
-from tests.server.site import SCENE, SCENES, Site, save_picture
+from tests.server.site import SAID, SCENE, SCENES, TITLE, Site, save_picture
 from tests.video.clips import make_clip
 
 
@@ -76,7 +76,42 @@ def test_filters(client: httpx.Client, ids: dict[str, str]):
     assert titles(min_duration=35) == {"three scenes", "old"}
     assert titles(max_duration=3, name="clip 2") == {"clip 2"}
     assert titles(before="2001") == set()
+    assert titles(recorded_after="2019", recorded_before="2020") == {"clip 5"}
+    assert titles(near="52.4,4.9,10") == {"clip 5"}
+    assert titles(near="52.4,4.9,1") == titles(camera="canon") == set()
+    listed = client.get("/api/videos?recorded_after=2019").json()["videos"]
+    assert [(video["title"], video["latitude"]) for video in listed] == [("clip 5", 52.37)]
     assert problem(client.get("/api/search?q=a&folder=0000000000000000")) == "unknown-folder"
+
+
+def test_what_is_said_and_written_is_found_and_marked(client: httpx.Client):
+    assert client.get("/api/status").json()["has_text"] is True
+    hits = client.get("/api/search", params={"q": "lighthouse calais"}).json()["hits"]
+    best = hits[0]
+    assert (best["title"], best["found_by"], best["start"], best["end"]) == ("three scenes", "text", 20.5, 23.0)
+    line = best["line"]
+    assert (line["text"], line["source"], line["start"]) == (SAID, "subtitle", 20.5)
+    assert [SAID[first:last] for first, last in line["marks"]] == ["lighthouses", "Calais"]
+    assert all(hit["found_by"] == "video" and hit["line"] is None for hit in hits[1:])
+    shown = client.get("/api/search", params={"q": "lighthouse calais", "in": "video"}).json()["hits"]
+    assert {hit["found_by"] for hit in shown} == {"video"}
+    by_name = client.get("/api/search", params={"q": "three scenes", "in": "text"}).json()["hits"]
+    assert [(hit["title"], hit["line"]["source"]) for hit in by_name] == [("three scenes", "name")]
+
+
+def test_words_alone_need_no_model(client: httpx.Client, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> None:
+        raise AssertionError("encoded")
+
+    monkeypatch.setattr(VideoIndex, "encode_texts", fail)
+    hits = client.get("/api/search", params={"q": "tulips nobody encoded", "in": "text"}).json()["hits"]
+    assert [hit["line"]["text"] for hit in hits] == [TITLE]
+
+
+def test_images_have_no_text(client: httpx.Client):
+    answer = client.post("/api/search", files={"file": ("x.jpg", jpeg())}, params={"in": "text"})
+    assert problem(answer) == "bad-query"
+    assert upload(client, jpeg()).json()["hits"][0]["line"] is None
 
 
 def test_moments_rank_parts_of_a_video(client: httpx.Client, tmp_path: Path):
@@ -95,6 +130,10 @@ def test_moments_rank_parts_of_a_video(client: httpx.Client, tmp_path: Path):
         ("q=a&top=0", "bad-query"),
         ("q=a&top=many", "bad-query"),
         ("q=a&after=yesterday", "bad-query"),
+        ("q=a&recorded_before=soon", "bad-query"),
+        ("q=a&near=Amsterdam", "bad-query"),
+        ("q=a&near=91,0,5", "bad-query"),
+        ("q=a&in=sound", "bad-query"),
         ("q=a&after=0001", "bad-query"),
         ("q=a&min_duration=nan", "bad-query"),
         ("q=" + "a" * 1001, "bad-query"),

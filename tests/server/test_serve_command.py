@@ -33,6 +33,15 @@ main()
 """
 
 
+WITHOUT_TORCH = """
+import sys
+for name in ("torch", "transformers"):
+    sys.modules[name] = None
+from centerclip.cli import main
+main()
+"""
+
+
 @contextmanager
 def started(*options: str, script: str = "from centerclip.cli import main; main()") -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -135,3 +144,9 @@ def test_wrong_usage(tmp_path: Path):
         ["--allow-origin", "https://example.org/page"],
     ):
         assert CliRunner().invoke(app, ["serve", *options]).exit_code == 2
+
+
+def test_it_serves_without_torch(index: VideoIndex):
+    with started("--index", str(index.folder), script=WITHOUT_TORCH) as process:
+        answer = httpx.get(f"{address_of(process)}api/search?q=a+dog", timeout=60).json()
+    assert [hit["video_id"] for hit in answer["hits"]] == [hit.video_id for hit in index.search("a dog", top=24)]

@@ -53,15 +53,15 @@ export function source(line) { return SOURCES[line.source] ?? "text"; }
 
 /** Put a line into an element, with the words of the query marked. Its text is never read as HTML. */
 export function quote(element, line) {
-  element.hidden = !line;
-  if (!line) return;
+  element.hidden = !line || line.source === "name"; // which is there anyway
+  if (element.hidden) return;
   const letters = [...line.text], parts = []; // marks count characters; a string's places are halves of some
   let at = 0;
   for (const [first, last] of line.marks) {
     parts.push(letters.slice(at, first).join(""), Object.assign(document.createElement("mark"), { textContent: letters.slice(first, last).join("") }));
     at = last;
   }
-  const timed = !["title", "description", "name"].includes(line.source);
+  const timed = !["title", "description"].includes(line.source);
   element.replaceChildren(`${source(line)}${timed ? ` at ${clock(line.start)}` : ""}: `, ...parts, letters.slice(at).join(""));
 }
 
