@@ -2,26 +2,35 @@
 
     python benchmarks/clustering.py            # about two minutes on two cores
     python benchmarks/clustering.py --rounds 3 # quicker, noisier
+    python benchmarks/clustering.py --json     # the first table's rows, for a program
 
-Every form runs once per round, in turn, so that a noisy machine slows all of them; ratios are of medians.
+Every form runs once per round, in turn, so that a noisy machine slows all of them; ratios are of medians. Rows in
+NumPy are what the ONNX Runtime engine runs between its graphs; the form for a GPU is timed on the CPU here, where it
+only shows what its six float32 products cost.
 """
 
 import argparse
 import ctypes
+import json
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import scipy.linalg
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
-from centerclip.cluster import kkz, kmedoids, sign_flip, similarity_graph, spectral
+from centerclip.cluster import arrays, kkz, kmedoids, sign_flip, similarity_graph, spectral
+from centerclip.cluster.segments import keep_centers
 from centerclip.cluster.spectral import laplacian
 
 WIDTH = 768
@@ -112,39 +121,89 @@ def peak_megabytes(form: Callable[[], object]) -> float:
     return max(0, highest - start) * page / 2**20
 
 
-def clustering_tables(console: Console, rounds: int) -> None:
+NAMES = {
+    "cdist": "torch.cdist",
+    "kkz": "KKZ start alone",
+    "kmedoids": "k-medoids++",
+    "gpu": "k-medoids++, the form for a GPU",
+    "numpy kkz": "KKZ start alone, NumPy",
+    "numpy kmedoids": "k-medoids++, NumPy",
+    "numpy step": "the whole segment step, NumPy",
+    "plain": "plain k-medoids++, [B,K,N,N]",
+    "spectral": "spectral",
+    "numpy spectral": "spectral, NumPy",
+    "solver": "spectral, a full SVD for eigh",
+    "svd": "plain spectral: SVD, plain k-medoids++",
+}
+OTHER_FORM = {"kmedoids": "plain", "numpy kmedoids": "plain", "spectral": "svd", "numpy spectral": "svd"}
+
+
+@contextmanager
+def gpu_form() -> Iterator[None]:
+    """Let clustering take the CPU for a device that the host should not wait for."""
+    before, arrays.SYNCHRONOUS = arrays.SYNCHRONOUS, ()
+    try:
+        yield
+    finally:
+        arrays.SYNCHRONOUS = before
+
+
+def on_gpu_form(tokens: Tensor, k: int) -> object:
+    with gpu_form():
+        return kmedoids(tokens, k)
+
+
+def clustering_rows(rounds: int) -> Iterator[dict[str, Any]]:
+    """One row for each size and form: milliseconds, times ``torch.cdist``, times quicker than the plain form, MB."""
     for title, (segments, frames, patches, k) in SIZES.items():
         tokens = video_tokens(segments, frames, patches)
+        array = tokens.numpy()
+        # As a vision tower leaves them: one sequence a frame, [CLASS] in front.
+        hidden = np.pad(array.reshape(segments * frames, patches, WIDTH), ((0, 0), (1, 0), (0, 0)))
         neighbours = 5 * frames + (5 if patches > 100 else 0)
         fast: dict[str, Callable[[], object]] = {
             "cdist": partial(torch.cdist, tokens, tokens),
             "kkz": partial(kkz, tokens, k),
             "kmedoids": partial(kmedoids, tokens, k),
+            "numpy kkz": partial(kkz, array, k),
+            "numpy kmedoids": partial(kmedoids, array, k),
+            "numpy step": partial(keep_centers, hidden, frames=segments * frames, segments=segments, k=k),
         }
         slow: dict[str, Callable[[], object]] = {
+            "gpu": partial(on_gpu_form, tokens, k),
             "plain": partial(plain_kmedoids, tokens, k),
             "spectral": partial(spectral, tokens, k, neighbours=neighbours),
+            "numpy spectral": partial(spectral, array, k, neighbours=neighbours),
             "solver": partial(spectral, tokens, k, neighbours=neighbours, solver="svd"),
             "svd": partial(svd_spectral, tokens, k, neighbours),
         }
         seconds = race(fast, 5 * rounds) | race(slow, max(2, rounds // 3))
-        memory = {name: peak_megabytes(form) for name, form in (fast | slow).items()}
+        for key, form in NAMES.items():
+            other = OTHER_FORM.get(key)
+            yield {
+                "tokens": title,
+                "form": form,
+                "milliseconds": 1000 * seconds[key],
+                "times_cdist": seconds[key] / seconds["cdist"],
+                "times_plain": seconds[other] / seconds[key] if other else None,
+                "peak_mb": peak_megabytes((fast | slow)[key]),
+            }
+
+
+def clustering_tables(console: Console, rows: list[dict[str, Any]]) -> None:
+    for title in SIZES:
         table = Table(title=f"{title}, width {WIDTH}", title_justify="left")
         for column in ("", "time", "times torch.cdist", "faster than the plain form", "peak extra memory"):
             table.add_column(column, justify="right" if column else "left")
-        for key, name in {
-            "cdist": "torch.cdist",
-            "kkz": "KKZ start alone",
-            "kmedoids": "k-medoids++",
-            "plain": "plain k-medoids++, \\[B,K,N,N]",
-            "spectral": "spectral",
-            "solver": "spectral, a full SVD for eigh",
-            "svd": "plain spectral: SVD, plain k-medoids++",
-        }.items():
-            other = {"kmedoids": "plain", "spectral": "svd"}.get(key)
-            faster = f"{seconds[other] / seconds[key]:.1f}x" if other else ""
-            cost = f"{seconds[key] / seconds['cdist']:.2f}"
-            table.add_row(name, f"{1000 * seconds[key]:.1f} ms", cost, faster, f"{memory[key]:.0f} MB")
+        for row in rows:
+            if row["tokens"] == title:
+                table.add_row(
+                    escape(row["form"]),
+                    f"{row['milliseconds']:.1f} ms",
+                    f"{row['times_cdist']:.2f}",
+                    f"{row['times_plain']:.1f}x" if row["times_plain"] else "",
+                    f"{row['peak_mb']:.0f} MB",
+                )
         console.print(table)
 
 
@@ -210,10 +269,17 @@ def subspace_error(matrix: Tensor, k: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", action="store_true", help="print the rows of the first tables as JSON, and stop")
     arguments = parser.parse_args()
+    rows = list(clustering_rows(arguments.rounds))
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+        return
     console = Console(width=120)
-    console.print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, CPU, generated tokens\n")
-    clustering_tables(console, arguments.rounds)
+    console.print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, NumPy {np.__version__}, CPU, generated tokens\n"
+    )
+    clustering_tables(console, rows)
     eigen_table(console, arguments.rounds)
 
 

@@ -23,8 +23,10 @@ def costs(tokens, ids, metric="euclidean"):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_golden_ids_match_exactly(case):
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_golden_ids_match_exactly(case, kind):
     tokens, k = golden(case)
+    tokens = tokens.numpy() if kind == "numpy" else tokens
     assert kkz(tokens, k).tolist() == GOLDEN[f"{case}.kkz.ids"].tolist()
     ids, assignment = kmedoids(tokens, k)
     assert ids.tolist() == GOLDEN[f"{case}.kmedoids.euclidean.ids"].tolist()

@@ -14,7 +14,7 @@ from ..errors import ClusterError
 
 Array = Any  # a NumPy array or a torch tensor; a function returns the kind that it was given
 # Devices on which a result exists when its call returns. On others (GPUs) a look at a value would make the host wait.
-SYNCHRONOUS = ("cpu",)
+SYNCHRONOUS: tuple[str, ...] = ("cpu",)
 
 
 def namespace(array: Array) -> Any:
