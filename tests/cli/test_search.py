@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from centerclip import VideoIndex
 from centerclip.cli import app, main
 from centerclip.cli.index import _when_free
-from centerclip.errors import CenterClipError
+from centerclip.errors import CenterClipError, MissingExtra
 from centerclip.search import (
     DamagedIndex,
     Hit,
@@ -27,9 +27,11 @@ from centerclip.search import (
     OtherSettings,
     Progress,
     Results,
+    SearchError,
 )
 from centerclip.search.ranking import Grade
 from tests.search.collection import clip, save_model, scenes
+from tests.video.subtitled import srt
 
 
 @pytest.fixture(scope="module")
@@ -366,3 +368,28 @@ def test_watch_indexes_what_comes(model: Path, tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def test_what_is_said_is_found_and_quoted(model: Path, tmp_path: Path) -> None:
+    for number in range(2):
+        clip(tmp_path / "videos" / f"{number}.mp4", number)
+    (tmp_path / "videos" / "1.srt").write_text(srt((0.5, 1.5, "You \x1b[31mcan't stop the ledger")))
+    folder = tmp_path / "index"
+    assert run("index", tmp_path / "videos", "--index", folder, "--model", model).exit_code == 0
+    words = run("search", "can't", "stop", "--in", "text", "--index", folder)
+    assert 'said at 0:00: "You [31mcan\'t stop the ledger"' in words.stdout
+    hit = json.loads(run("search", '"the ledger"', "--index", folder, "--json").stdout)["hits"][0]
+    assert (hit["found_by"], hit["start"], hit["grade"]) == ("text", 0.5, "sure")
+    assert hit["line"] == {"start": 0.5, "end": 1.5, "text": "You [31mcan't stop the ledger", "source": "subtitle"}
+    (row,) = csv.DictReader(run("search", "ledger", "--in", "text", "--index", folder, "--csv").stdout.splitlines())
+    assert (row["found_by"], row["text"]) == ("text", hit["line"]["text"])
+    assert "no subtitle" in run("search", "zeppelin", "--in", "text", "--index", folder).stdout
+    assert run("search", "x", "--in", "text", "--image", "x.jpg", "--index", folder).exit_code == 2
+    (tmp_path / "videos" / "0.de.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:01.000\nGuten Tag\n")
+    assert "nothing new, 2 unchanged, 1 with new text" in run("index", "--index", folder).stdout
+
+
+def test_a_speech_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises((MissingExtra, SearchError), match="speech"):
+        run("index", tmp_path, "--index", tmp_path / "index", "--transcribe", tmp_path / "none", catch_exceptions=False)
+    assert not (tmp_path / "index").exists()

@@ -171,7 +171,7 @@ def test_words_may_be_spread_over_lines_that_follow_each_other() -> None:
         ("b.mp4", 60, [said(10, "we measured the"), said(50, "old staircase")]),
     ).view()
     hits = search_text(view, "measured staircase", 10)
-    assert [(hit.video, hit.score) for hit in hits] == [("0", 1.0), ("1", 0.5)]
+    assert [(hit.video, hit.score) for hit in hits] == [("0", 0.95), ("1", 0.5)]
     assert (hits[0].line.start, hits[0].line.end) == (10.0, 14.0)
 
 

@@ -25,6 +25,7 @@ from .store import LineHit, View
 FIRST_LINES = 1_000  # lines asked for at first; more when they belong to too few videos
 MOST_LINES = 5_000
 NEAR_SECONDS = 6.0  # lines whose starts are so near may share the words of a query
+SPREAD = 0.95  # what words count that are spread over several lines
 MAX_WORDS = 32  # of a query; more would be a page of text
 SAME_SECONDS = 1.0  # a line at the same time in videos of the same length: one is a copy of the other
 MIN_SHARE = 0.55  # of the words, for a line to be a hit beside those of the video: more than one of two
@@ -302,7 +303,8 @@ def _score_lines(terms: Sequence[Term], query: Sequence[str], hits: Sequence[Lin
                     end, best = max(end, later.end), together
             line = Line(hit.start, end, hit.text, hit.source)
             in_order = phrase in f" {' '.join(words)} "
-            scored[video].append(_Scored(video, line, sum(best) / len(terms), in_order, hit.rank))
+            total = sum(shares) if best is shares else max(sum(shares), SPREAD * sum(best))
+            scored[video].append(_Scored(video, line, total / len(terms), in_order, hit.rank))
     return scored
 
 
@@ -338,8 +340,11 @@ def fuse(
         merged.append((confidence if other is None else max(confidence, text[other]), place, other))
     merged += [(confidence, None, place) for place, confidence in enumerate(text) if place not in same]
 
-    def order(hit: tuple[float, int | None, int | None]) -> tuple[float, bool]:
-        return -hit[0], hit[2] is None or text[hit[2]] < hit[0]
+    def order(hit: tuple[float, int | None, int | None]) -> tuple[float, bool, int]:
+        confidence, here, there = hit
+        if there is not None and (here is None or text[there] >= confidence):
+            return -confidence, False, there
+        return -confidence, True, here or 0
 
     return sorted(merged, key=order)
 
