@@ -1,5 +1,6 @@
 """A tiny model in a folder, and clips that it can tell apart."""
 
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -55,3 +56,10 @@ def scenes(path: Path, numbers: list[int], seconds: float = 12.0, rate: int = 2)
 
 def titles(index: VideoIndex) -> list[str]:
     return sorted(entry.title for entry in index.videos())
+
+
+def cannot_open() -> sqlite3.OperationalError:
+    """What SQLite says when it may not make the files that a WAL needs."""
+    error = sqlite3.OperationalError("unable to open database file")
+    error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+    return error

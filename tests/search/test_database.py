@@ -14,6 +14,7 @@ from centerclip.search import sqlite
 from centerclip.search.folder import IndexSettings, writer_lock
 from centerclip.search.sqlite import MIGRATIONS, Database, SqliteStore, journal_mode, read_settings, write_settings
 from centerclip.search.store import File, Line
+from tests.search.collection import cannot_open
 from tests.search.conformance import WIDTH, file, unit, video
 
 SETTINGS = IndexSettings("a/model", "abc", "B2-4,8", frames=4, segments=2, every=1.0, width=WIDTH, roots=["/videos"])
@@ -143,15 +144,15 @@ def test_an_index_is_one_file_when_nobody_has_it_open(tmp_path: Path) -> None:
 
 
 def test_a_read_only_index_opens_and_its_changes_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, connect, modes = closed(tmp_path), sqlite._connect, list[str]()
+    path, connect, modes = closed(tmp_path), sqlite.connect, list[str]()
 
     def connect_where_nothing_can_be_written(path: Path, mode: str) -> sqlite3.Connection:
         modes.append(mode)
-        if mode == "mode=rw":  # what SQLite says when it may not make the file that WAL needs
+        if mode == "mode=rw":
             raise cannot_open()
         return connect(path, mode)
 
-    monkeypatch.setattr(sqlite, "_connect", connect_where_nothing_can_be_written)
+    monkeypatch.setattr(sqlite, "connect", connect_where_nothing_can_be_written)
     reader = SqliteStore(tmp_path, WIDTH)
     assert reader.view().search(unit(5, 1)[2], 1).videos == [video(1)[0].id]
     assert modes == ["mode=rw", "mode=ro&immutable=1"]
@@ -166,12 +167,6 @@ def test_a_read_only_index_opens_and_its_changes_are_seen(tmp_path: Path, monkey
     writer.database.close()
     assert reader.view().count() == 20
     assert modes[-1] == "mode=ro&immutable=1"
-
-
-def cannot_open() -> sqlite3.OperationalError:
-    error = sqlite3.OperationalError("unable to open database file")
-    error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
-    return error
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")

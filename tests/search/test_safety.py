@@ -17,7 +17,7 @@ import pytest
 from centerclip import VideoIndex
 from centerclip.search import IndexBusy, sqlite
 from tests.search import child
-from tests.search.collection import clip, titles
+from tests.search.collection import cannot_open, clip, titles
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 COUNT = 14
@@ -167,13 +167,15 @@ def test_searching_writes_nothing(videos: Path, model: Path, tmp_path: Path, mon
 
     def connect_read_only(path: Path, mode: str) -> sqlite3.Connection:
         modes.append(mode)
-        return connect(path, mode if "immutable" in mode else "mode=ro&vfs=unix-none&nolock=broken")
+        if "immutable" not in mode:
+            raise cannot_open()
+        return connect(path, mode)
 
-    connect, modes = sqlite._connect, list[str]()
+    connect, modes = sqlite.connect, list[str]()
     for function in ("mkdir", "write_bytes", "write_text", "replace", "unlink"):
         monkeypatch.setattr(Path, function, refuse)
     monkeypatch.setattr("tempfile.mkdtemp", refuse)
-    monkeypatch.setattr(sqlite, "_connect", connect_read_only)
+    monkeypatch.setattr(sqlite, "connect", connect_read_only)
     reader = VideoIndex(index.folder)
     assert len(reader.search("a dog", collapse=False)) == 2
     assert reader.status().videos == 2

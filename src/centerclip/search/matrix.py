@@ -117,6 +117,7 @@ class Matrix:
         load: Callable[[], Block],
     ) -> None:
         self.width, self.videos, self.files, self.sizes, self._load = width, videos, files, sizes, load
+        self._count = sum(sizes.values())
         self._samples: dict[int, Floats] = {}  # every search looks at one
 
     @cached_property
@@ -130,7 +131,7 @@ class Matrix:
 
     def count(self) -> int:
         """How many segments there are."""
-        return sum(self.sizes.values())
+        return self._count
 
     def segments(self, video: str) -> Segments:
         """The segments of a video; KeyError when it is not there."""
