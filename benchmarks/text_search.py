@@ -2,7 +2,7 @@
 
     python benchmarks/text_search.py                                # the bundled clips and model
     python benchmarks/text_search.py FOLDER --model MODEL           # clips with a captions.csv beside the folder
-    python benchmarks/text_search.py --cost [--speech MODEL]        # what recognising text costs
+    python benchmarks/text_search.py [FOLDER] --cost [--speech MODEL]   # what recognising text costs
 
 Each clip gets subtitles and a name of made-up sentences (seeded). Every other one also talks about what
 another clip shows, in the words of its caption: a search for that caption should find the clip that shows it, and a
@@ -10,7 +10,7 @@ search for what is said the clip that says it. Printed: the share of queries of 
 the mean reciprocal rank, for each way to merge the two lists. Claim: the way that is used (confidence) has the most
 right first hits over all kinds of queries.
 
-The cost is processor seconds for a minute of video: of the bundled clips, and of slides that stay for 20 seconds.
+The cost is processor seconds for a minute of video: of clips, and of slides that stay for 20 seconds.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--speech", metavar="MODEL", help="a Whisper model, to measure what transcribing costs")
     arguments = parser.parse_args()
     if arguments.cost:
-        print_costs(arguments.speech)
+        print_costs(arguments.folder or demo_clips(), arguments.speech)
         return
     with tempfile.TemporaryDirectory() as scratch:
         clips = captions_of(arguments.folder)
@@ -81,15 +81,15 @@ def main() -> None:
         print_table(index, queries)
 
 
-def print_costs(speech: str | None) -> None:
+def print_costs(folder: Path, speech: str | None) -> None:
     """Processor seconds for a minute of video, of each recogniser."""
     recognisers: list[tuple[str, Recogniser]] = [("--read-text", open_picture_text())]
     recognisers += [(f"--transcribe {speech}", open_speech(speech))] if speech else []
     with tempfile.TemporaryDirectory() as scratch:
         slides = make_slides(Path(scratch) / "slides.mp4")
-        clips = sorted(demo_clips().glob("*.mp4"))[:10]
+        clips = sorted(folder.glob("*.mp4"))[:10]
         for name, recogniser in recognisers:
-            for kind, paths in (("bundled clips", clips), ("slides", [slides])):
+            for kind, paths in (("clips", clips), ("slides", [slides])):
                 seconds = length = 0.0
                 for path in paths:
                     info = probe(path)
@@ -99,9 +99,7 @@ def print_costs(speech: str | None) -> None:
                     recogniser(str(path), Video("", info.duration, info.width, info.height, 0.0), segments)
                     seconds += time.process_time() - began
                     length += info.duration
-                print(
-                    f"{name}, {kind} of {info.width} x {info.height}: {60 * seconds / length:.1f} s a minute of video"
-                )
+                print(f"{name}, {kind}: {60 * seconds / length:.1f} s a minute of video")
 
 
 def make_slides(path: Path) -> Path:

@@ -78,11 +78,11 @@ def index(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="Also find what is said, by a Whisper model: a folder, or tiny, base, small ... (downloaded). Slow.",
+            help="Also find what is said, by a Whisper model: a folder, or tiny, base, small ... (downloaded).",
         ),
     ] = None,
     read_text: Annotated[
-        bool, typer.Option("--read-text", help="Also find what is written in the picture: slides, signs. Slow.")
+        bool, typer.Option("--read-text", help="Also find what is written in the picture: slides, signs.")
     ] = False,
     decoders: Annotated[
         int | None, typer.Option(min=1, help="Files read at the same time.", show_default="half the cores, at most 4")

@@ -1,8 +1,8 @@
 """Text that has to be recognised first: speech in the sound (``--transcribe``), words in the picture (``--read-text``).
 
-Both are extras, off unless they are asked for, because they cost far more than the rest of indexing. A recogniser turns
-a video into lines; another package than those used here can take their place. A video remembers which of them were run
-on it, so that a run that was stopped continues with the next video.
+Both are extras, off unless they are asked for: they can take as long as the rest of indexing, or longer. A recogniser
+turns a video into lines; another package than those used here can take their place. A video remembers which of them were
+run on it, so that a run that was stopped continues with the next video.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
