@@ -1,7 +1,7 @@
 """Text that has to be recognised first: speech in the sound (``--transcribe``), words in the picture (``--read-text``).
 
 Both are extras, off unless they are asked for: they can take as long as the rest of indexing, or longer. A recogniser
-turns a video into lines; another package than those used here can take their place. A video remembers which of them were
+turns a video into lines; another package than those used here can take its place. A video remembers which of them were
 run on it, so that a run that was stopped continues with the next video.
 """
 
