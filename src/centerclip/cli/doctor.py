@@ -6,7 +6,6 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from functools import cache
 from os.path import commonpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -152,7 +151,7 @@ def _check_index(folder: Path) -> Iterator[Finding]:
     """Check everything that a search needs. The first thing that cannot be read ends the list."""
     from ..errors import CenterClipError
     from ..search.folder import is_busy
-    from ..search.results import root_is_offline
+    from ..search.results import offline_check
     from ..search.sqlite import SqliteStore, read_settings
 
     try:
@@ -164,11 +163,11 @@ def _check_index(folder: Path) -> Iterator[Finding]:
     yield Finding(True, "settings", settings.describe())
     yield Finding(True, "database", f"{len(view.videos):,} videos, {view.count():,} segments")
     yield _vectors(view)
-    is_offline = cache(root_is_offline)
-    offline = [path for path, file in view.files.items() if file.video and is_offline(file.root)]
+    is_offline = offline_check()
+    offline = [path for path, file in view.files.items() if file.video and is_offline(file)]
     if offline:
         yield Finding(True, "offline", f"{len(offline):,} files, such as {offline[0]!r}: is a disk not connected?")
-    known = [path for path, file in view.files.items() if file.video and not is_offline(file.root)]
+    known = [path for path, file in view.files.items() if file.video and not is_offline(file)]
     gone = [path for path in known if not Path(path).is_file()]
     if gone:
         yield Finding(False, "files", f"{len(gone):,} no longer exist, such as {gone[0]!r}; run centerclip index")

@@ -37,7 +37,7 @@ from .results import (
     Status,
     VideoEntry,
     When,
-    root_is_offline,
+    offline_check,
     seconds_of,
 )
 from .sqlite import Database, SqliteStore
@@ -501,8 +501,8 @@ class VideoIndex:
         state = self._open()
         settings, catalogue = state.settings, state.catalogue()
         view = catalogue.view
-        offline = {root for root in settings.roots if root_is_offline(root)}
-        gone = {root for root in offline if any(file.root == root for file in view.files.values())}
+        is_offline = offline_check()
+        gone = {file.root for file in view.files.values() if is_offline(file)}
         return Status(
             folder=self.folder,
             model=settings.model,
@@ -520,7 +520,7 @@ class VideoIndex:
             recall=view.recall(),
             ignore=tuple(settings.ignore),
             precision=settings.precision,
-            offline=sum(all(file.root in gone for file in files) for files in catalogue.files.values()),
+            offline=sum(all(map(is_offline, files)) for files in catalogue.files.values()),
             offline_roots=tuple(Path(root) for root in settings.roots if root in gone),
             has_lines=view.has_lines,
         )

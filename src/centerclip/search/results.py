@@ -260,19 +260,17 @@ class Catalogue:
             raise UnknownVideo(f"the index has no video {video_id!r}") from error
 
     def files_of(
-        self, video_id: str, filters: Filters | None = None, is_offline: Callable[[str], bool] = lambda root: False
+        self, video_id: str, filters: Filters | None = None, is_offline: Callable[[File], bool] = lambda file: False
     ) -> list[File]:
         """The files of a video by path, those that pass the filters first, and of those the ones that are there."""
         if video_id not in self.files:
             raise UnknownVideo(f"the index has no video {video_id!r}")
         filters = filters or Filters()
-        return sorted(
-            self.files[video_id], key=lambda file: (not filters.keep_file(file), is_offline(file.root), file.path)
-        )
+        return sorted(self.files[video_id], key=lambda file: (not filters.keep_file(file), is_offline(file), file.path))
 
     def hits(self, ranked: list[Ranked], filters: Filters | None = None) -> list[Hit]:
         """What was found, with the files that it is in."""
-        is_offline = cache(root_is_offline)  # a folder is looked at once in a search
+        is_offline = offline_check()
         hits = []
         for entry in ranked:
             files = self.files_of(entry.video, filters, is_offline)
@@ -288,14 +286,14 @@ class Catalogue:
                     duration=self.videos[entry.video].duration,
                     copies=tuple(Path(file.path) for file in files[1:]),
                     duplicates=tuple(Path(file.path) for file in others),
-                    offline=all(is_offline(file.root) for file in files),
+                    offline=all(is_offline(file) for file in files),
                 )
             )
         return hits
 
     def entries(self, video_ids: Iterable[str] | None = None) -> list[VideoEntry]:
         """Videos with their files; all of them by default."""
-        is_offline = cache(root_is_offline)
+        is_offline = offline_check()
         entries = []
         for video_id in self.files if video_ids is None else video_ids:
             files = self.files_of(video_id, None, is_offline)
@@ -312,7 +310,7 @@ class Catalogue:
                     added=video.added,
                     segments=self.view.size(video_id),
                     note=video.note,
-                    offline=all(is_offline(file.root) for file in files),
+                    offline=all(is_offline(file) for file in files),
                     detail=video.detail,
                     recorded=video.recorded,
                     camera=video.camera,
@@ -323,15 +321,26 @@ class Catalogue:
         return entries
 
 
-def root_is_offline(root: str) -> bool:
-    """Whether a folder or file that was indexed is not there now: missing, of another system, or an empty folder,
-    which is what a mount point is without its disk."""
-    if not root:
-        return False
-    if not os.path.isabs(root):  # noqa: PTH117 - of another system it is no path at all
+def offline_check() -> Callable[[File], bool]:
+    """A function that says of a file whether its root is not there now; it looks at each root once.
+
+    A root is not there when it is missing, of another system, or an empty folder, which is what a mount point is
+    without its disk. A file that was indexed by its own name is judged by its folder: it alone may just be gone.
+    """
+    is_missing = cache(_is_missing)
+
+    def is_offline(file: File) -> bool:
+        folder = os.path.dirname(file.root) if file.root == file.path else file.root  # noqa: PTH120 - is no Path
+        return bool(folder) and is_missing(folder)
+
+    return is_offline
+
+
+def _is_missing(folder: str) -> bool:
+    if not os.path.isabs(folder):  # noqa: PTH117 - of another system it is no path at all
         return True
     try:
-        with os.scandir(root) as entries:
+        with os.scandir(folder) as entries:
             return not any(not entry.name.startswith(".") for entry in entries)
     except (NotADirectoryError, PermissionError):
         return False
