@@ -1,4 +1,7 @@
-"""Tokens in, centre tokens out: pure tensor functions that know nothing of models or files.
+"""Tokens in, centre tokens out: pure functions that know nothing of models or files.
+
+They take NumPy arrays or torch tensors and return the kind that they were given, with the same ids; torch is imported
+by nobody here.
 
 >>> ids, assignment = kmedoids(tokens, k=49)  # tokens [B, N, D] -> ids [B, K] ascending, assignment [B, N]
 """
