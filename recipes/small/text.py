@@ -22,11 +22,13 @@ from captions import phrases, shortened
 from photos import Photos
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, normalize, softmax
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, BertModel, VisionTextDualEncoderModel
 from vectors import Space, stored
 
 PAIRS, PHRASES, WORDS = 256, 128, 64  # texts of each kind in a batch
 RATE, HEAD_RATE, DECAY, WARM_UP = 1e-4, 5e-4, 0.05, 40
+MAX_TOKENS = 40
 KEEP_NEIGHBOURS = 1.0  # weight of the third term
 UNSEEN = re.findall(  # left out of training by --unseen, to measure words which no caption had
     r"\w+",
@@ -48,21 +50,24 @@ class Texts(nn.Module):
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
 
     def forward(self, texts: list[str]) -> Tensor:
-        """Sentences to vectors, [B, D]."""
-        batch = self.tokenizer(texts, padding=True, truncation=True, max_length=40, return_tensors="pt")
-        pooled = self.tower(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).pooler_output
+        """Sentences to vectors, [B, D]; those of like length together, so that little is padded."""
+        ids = self.tokenizer(texts, truncation=True, max_length=MAX_TOKENS)["input_ids"]
+        order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
+        parts = []
+        for start in range(0, len(order), 64):
+            part = [torch.tensor(ids[place]) for place in order[start : start + 64]]
+            padded = pad_sequence(part, batch_first=True, padding_value=self.tower.config.pad_token_id)
+            mask = pad_sequence([torch.ones_like(row) for row in part], batch_first=True)
+            parts.append(self.tower(input_ids=padded, attention_mask=mask).pooler_output)
+        pooled = torch.cat(parts)[torch.tensor(order).argsort()]
         return normalize(self.projection(pooled), dim=1)
 
     @torch.no_grad()
     def encode(self, texts: list[str]) -> np.ndarray:
-        """float32 [N, D], sentences of like length together."""
+        """float32 [N, D]."""
         was_training = self.training
         self.eval()
-        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-        out = np.empty((len(texts), self.projection.out_features), np.float32)
-        for start in range(0, len(order), 256):
-            places = order[start : start + 256]
-            out[places] = self([texts[place] for place in places]).numpy()
+        out = torch.cat([self(texts[start : start + 4096]) for start in range(0, len(texts), 4096)]).numpy()
         self.train(was_training)
         return out
 

@@ -125,9 +125,9 @@ class Data:
     def __init__(self, work: Path, space: Space, texts: Texts, cached_texts: Path) -> None:
         self.photos, self.space, self.work = Photos(work / "photos"), space, work
         self.reload()
-        files = self.photos.in_split("train")
+        files = sorted({file for file in self.known[1] if file in self.photos.captions})
         sentences = [(file, caption) for file in files for caption in self.photos.captions[file]]
-        if not cached_texts.exists():
+        if not cached_texts.exists() or len(np.load(cached_texts, mmap_mode="r")) != len(sentences):
             np.save(cached_texts, texts.encode([caption for _, caption in sentences]).astype(np.float16))
         self.texts = np.load(cached_texts).astype(np.float32)
         self.texts_of: dict[str, list[int]] = {}
