@@ -15,17 +15,20 @@ from dataclasses import asdict, astuple, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import DamagedIndex, IndexNotFound, SearchError
 from ..files import is_below
 from .folder import LANCE_SETTINGS, READ_ONLY_CODES, IndexSettings, explain_errors, explained, writer_lock
-from .matrix import Block, Buffer, Matrix
+from .matrix import MAX_EXACT_SEGMENTS, Block, Buffer, Matrix
 from .roots import Roots, add_root, drop_unused_roots, from_stored, joined, storable, to_stored, video_key
 from .store import AddedVideo, File, Floats, Line, LineHit, Source, Video
 from .text import index_text
+
+if TYPE_CHECKING:
+    from .approximate import ApproximateIndex
 
 DATABASE = "index.db"
 APPLICATION_ID = 0x43434C50  # "CCLP": what file(1) and SQLite's tools tell an index of ours by
@@ -112,13 +115,16 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A connection that sees one state of the database."""
-        with self._lock, explain_errors(self.folder, "read"):
-            connection = self._reading()
-            connection.execute("BEGIN")
+        with self._lock:
             try:
-                yield connection
-            finally:
-                connection.execute("COMMIT")
+                connection = self._reading()
+                connection.execute("BEGIN")
+                try:
+                    yield connection
+                finally:
+                    connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise explained(error, self.folder, "read") from error
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -138,7 +144,7 @@ class Database:
         """The connection for writing, to a file that is made or brought up to date if need be."""
         with self._lock, explain_errors(self.folder, "written"):
             if self._writer is None:
-                connection = _connect(self.path, "mode=rwc")
+                connection = connect(self.path, "mode=rwc")
                 try:
                     _set_journal(connection, self.folder)
                     connection.execute("PRAGMA synchronous = FULL")
@@ -267,7 +273,7 @@ class Database:
 
     def _try_reader(self, mode: str) -> tuple[sqlite3.Connection, int]:
         """A connection for reading, with which something has been read, and the version of the schema."""
-        connection = _connect(self.path, mode)
+        connection = connect(self.path, mode)
         try:
             if mode == "mode=rw":
                 _set_journal(connection, self.folder, only_to_delete=True)
@@ -366,6 +372,8 @@ class SqliteStore:
         self._file_keys: dict[int, str] = {}  # of the files, and their paths
         self._roots: list[tuple[int, bytes, int]] = []
         self._buffer, self._last_row = Buffer(self.width), 0
+        self._approximate: ApproximateIndex | None = None  # of the older rows, when there are many
+        self._approximate_name = ""
         self._view = SqliteView(self, {}, {}, {}, has_lines=False)
 
     # ---- writing ----------------------------------------------------------------------------------------------
@@ -436,6 +444,10 @@ class SqliteStore:
             if free * size > MIN_FREE_BYTES and 2 * free > pages:
                 connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        if self._approximate_name or self.view().count() > MAX_EXACT_SEGMENTS:
+            from .approximate import keep_up
+
+            keep_up(self, queries)
         self.database.close(writer_only=True)
 
     def bytes(self) -> int:
@@ -461,9 +473,12 @@ class SqliteStore:
                         self._view, self._version = self._refreshed(connection), version
             return self._view
 
-    def load_block(self, videos: Collection[str]) -> Block:
-        """The rows of videos; those that are not in memory are read."""
+    def load_block(self, videos: Collection[str], index: "ApproximateIndex | None" = None) -> Block:
+        """The rows of videos that an approximate index does not have; those that are not in memory are read."""
         with self._lock:
+            kept = (self._buffer, self._last_row) if index is not self._approximate else None  # of an older view
+            if kept:
+                self._forget_rows(index)
             with suppress(IndexNotFound), self.database.read() as connection:
                 if self._is_ours(connection):
                     self._read_rows(connection)
@@ -471,7 +486,13 @@ class SqliteStore:
             fresh = self._buffer.without_dead_rows(block)
             if fresh is not self._buffer:
                 self._buffer, block = fresh, fresh.block(videos)
+            if kept:
+                self._buffer, self._last_row = kept
             return block
+
+    def _forget_rows(self, index: "ApproximateIndex | None") -> None:
+        """Begin anew with the rows that an approximate index does not have."""
+        self._buffer, self._last_row = Buffer(self.width), index.description.last_key if index else 0
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
         """Whether the index still has vectors of the kind that it had when this object was made."""
@@ -494,9 +515,31 @@ class SqliteStore:
                 self._keys[key], videos[video.id], sizes[video.id] = video.id, video, size or 0
         files = self._refreshed_files(connection)
         has_lines = bool(connection.execute("SELECT EXISTS (SELECT 1 FROM line)").fetchone()[0])
-        if videos is old.videos and files is old.files and has_lines == old.has_lines:
+        same_index = not self._open_approximate(connection)
+        if videos is old.videos and files is old.files and has_lines == old.has_lines and same_index:
             return old
-        return SqliteView(self, videos, files, sizes, has_lines=has_lines)
+        if self._approximate is None:
+            return SqliteView(self, videos, files, sizes, has_lines=has_lines)
+        from .approximate import LargeView
+
+        index, ids = self._approximate, self._keys
+        return LargeView(self, videos, files, sizes, has_lines=has_lines, index=index, ids=ids)
+
+    def _open_approximate(self, connection: sqlite3.Connection) -> bool:
+        """Open the approximate index that the database names; whether it is another one than before."""
+        row = connection.execute("SELECT content FROM value WHERE name = 'approximate'").fetchone()
+        name = bytes(row[0]).decode() if row else ""
+        if name == self._approximate_name:
+            return False
+        self._approximate_name, before = name, self._approximate
+        if name:
+            from .approximate import open_index
+
+            self._approximate = open_index(self, name)
+        else:
+            self._approximate = None
+        self._forget_rows(self._approximate)
+        return self._approximate is not before
 
     def _refreshed_files(self, connection: sqlite3.Connection) -> Mapping[str, File]:
         roots = connection.execute("SELECT id, path, listed FROM root").fetchall()
@@ -545,8 +588,9 @@ class SqliteView(Matrix):
         sizes: Mapping[str, int],
         *,
         has_lines: bool,
+        index: "ApproximateIndex | None" = None,
     ) -> None:
-        super().__init__(store.width, videos, files, sizes, partial(store.load_block, videos))
+        super().__init__(store.width, videos, files, sizes, partial(store.load_block, videos, index))
         self.has_lines = has_lines
         self._database = store.database
 
@@ -615,7 +659,8 @@ def _file_system(folder: Path) -> str:
     return kind
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
+def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Open a database file."""
     return sqlite3.connect(
         f"{Path(os.path.abspath(path)).as_uri()}?{mode}",  # noqa: PTH100 - links stay as they are named
         uri=True,
