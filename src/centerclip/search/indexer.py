@@ -122,9 +122,10 @@ def update(
     report.texts += sidecars.update(paths)
     for recogniser in recognisers:
         _recognise(index.store, recogniser, paths, report, on_progress)
-    if index.store.view().videos is not before.videos or not len(calibration.texts):
-        calibration.measure()
     index.store.tidy(calibration.vectors)
+    if (index.store.view().videos is not before.videos or not len(calibration.texts)) and calibration.is_due():
+        calibration.measure()
+        index.store.tidy(calibration.vectors)
     return report
 
 

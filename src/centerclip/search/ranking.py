@@ -37,6 +37,8 @@ MAX_DUPLICATES = 100  # listed with a hit
 
 CALIBRATION = "calibration"  # its name in the store
 CALIBRATED_VIDEOS = 1_000  # looked at for a background sentence, in a collection of near-duplicates
+# A large collection is measured again when its number of segments has changed by this share: it takes seconds there.
+LARGE_SEGMENTS, REMEASURE_SHARE = 100_000, 0.05
 # Shares of the background sentences, or of the collection's own segments, that a hit beats. Chosen on half of the
 # queries of benchmarks/confidence.py: 95 % of the right first hits are at least "maybe", few absent things are "sure".
 MIN_LIKELY, MIN_SURE = 0.4, 0.85
@@ -236,6 +238,7 @@ class Calibration:
         self.vectors: Floats = np.zeros((0, store.width), np.float32)
         self.texts: Floats = np.zeros(0, np.float32)
         self.images: Floats = np.zeros(0, np.float32)
+        self.segments = 0  # of the collection when it was measured
         saved = store.value(CALIBRATION)
         if saved is not None:
             try:
@@ -244,6 +247,7 @@ class Calibration:
                         self.vectors, self.texts, self.images = (
                             arrays[name] for name in ("vectors", "texts", "images")
                         )
+                        self.segments = int(arrays["segments"])
             except (OSError, ValueError, KeyError, zipfile.BadZipFile):
                 pass  # damaged: the next run of the indexer makes it again
 
@@ -252,6 +256,12 @@ class Calibration:
         sentences = background_sentences()
         if len(self.vectors) != len(sentences):
             self.vectors = encoder.texts(list(sentences))
+
+    def is_due(self) -> bool:
+        """Whether a collection that has changed should be measured again."""
+        count = self.store.view().count()
+        few = abs(count - self.segments) < REMEASURE_SHARE * self.segments
+        return not (len(self.texts) and few and self.segments >= LARGE_SEGMENTS)
 
     def measure(self) -> None:
         """Measure what unrelated queries find now, and save it."""
@@ -262,7 +272,9 @@ class Calibration:
         sample = view.sample(NEAREST_SAMPLE)[:NEAREST_SAMPLE]
         self.images = np.array([_nearest_other(view, vector) for vector in sample], np.float32)
         content = io.BytesIO()
-        np.savez(content, vectors=self.vectors, texts=self.texts, images=self.images)
+        self.segments = view.count()
+        arrays = {"vectors": self.vectors, "texts": self.texts, "images": self.images, "segments": self.segments}
+        np.savez(content, **arrays)  # type: ignore[arg-type]
         self.store.set_value(CALIBRATION, content.getvalue())
 
     def confidences(self, query: Floats, ranked: list[Ranked], *, has_text: bool = True) -> list[float]:
