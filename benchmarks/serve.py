@@ -168,15 +168,15 @@ def main() -> None:
                 make_index(index, base / "model", args.segments)
         with err.status("starting the server"):
             process, address = start(index, base / "cache")
-        memory, numbers, rows = psutil.Process(process.pid), itertools.count(), []
+        server, numbers, rows = psutil.Process(process.pid), itertools.count(), []
         asyncio.run(load(address, 8, 2.0, numbers))  # warm
         for clients in CLIENTS:
             with err.status(f"{clients} clients"):
-                before, (sentences, many) = memory.memory_info().rss, batches(address)
-                began = time.perf_counter()
+                before, (sentences, many) = server.memory_info().rss, batches(address)
+                began, busy = time.perf_counter(), sum(server.cpu_times()[:2])
                 times, errors = asyncio.run(load(address, clients, args.seconds, numbers))
-                taken = time.perf_counter() - began
-                (sentences_after, many_after), after = batches(address), memory.memory_info().rss
+                taken, busy = time.perf_counter() - began, sum(server.cpu_times()[:2]) - busy
+                (sentences_after, many_after), after = batches(address), server.memory_info().rss
             p50, p95 = (1000 * float(np.percentile(times, share)) for share in (50, 95))
             rows.append(
                 {
@@ -184,6 +184,7 @@ def main() -> None:
                     "requests_a_second": len(times) / taken,
                     "p50_ms": p50,
                     "p95_ms": p95,
+                    "processor_ms": 1000 * busy / len(times),  # of the server, for each request
                     "errors": errors,
                     "sentences_a_batch": (sentences_after - sentences) / max(1.0, many_after - many),
                     "memory_mb": after / 1e6,
@@ -196,12 +197,13 @@ def main() -> None:
         print(json.dumps({"segments": args.segments, "rows": rows, "stop": {"answered": answered, "asked": asked}}))
         return
     table = Table(title=f"Text search over {args.segments:,} segments, {os.cpu_count()} cores")
-    for name in ("clients", "requests/s", "p50 ms", "p95 ms", "errors", "batch", "MB", "grown MB"):
+    for name in ("clients", "requests/s", "p50 ms", "p95 ms", "processor ms", "errors", "batch", "MB", "grown MB"):
         table.add_column(name, justify="right")
     for row in rows:
         cells = (row["clients"], row["errors"])
         table.add_row(
             f"{cells[0]}", f"{row['requests_a_second']:.1f}", f"{row['p50_ms']:.0f}", f"{row['p95_ms']:.0f}",
+            f"{row['processor_ms']:.1f}",
             f"{cells[1]}", f"{row['sentences_a_batch']:.1f}", f"{row['memory_mb']:.0f}", f"{row['grown_mb']:+.0f}",
         )  # fmt: skip
     Console().print(table)

@@ -1,5 +1,6 @@
 """``centerclip serve``: a page in the browser to search with, and the same as a REST API."""
 
+import os
 import re
 import secrets
 import socket
@@ -80,6 +81,8 @@ def serve(
     for origin in allow_origin or ():
         if not re.fullmatch(r"https?://[^/*\s]+", origin):
             raise typer.BadParameter(f"write it as https://example.org, not {origin}", param_hint="--allow-origin")
+    # NumPy's threads wait for the next product with the processor running, which the model needs. Before its import.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     from ..search import VideoIndex
     from ..server import ServeSettings
     from ..server.library import has_desktop, index_command

@@ -2,6 +2,8 @@
 
 Rows are only ever appended, so that a view of an earlier state stays as it is while newer ones share its memory."""
 
+import threading
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,9 +14,12 @@ from numpy.typing import NDArray
 from .store import File, Floats, SegmentHits, Segments, Video
 
 Rows = NDArray[np.int64]
+Job = tuple[Floats, list[Floats]]  # a query [D], and where its scores [N] go
 MAX_EXACT_SEGMENTS = 250_000  # up to so many one product takes no longer than an approximate index
 GATHERED_SHARE = 1 / 16  # of the rows; when a filter leaves fewer, only those are multiplied
 GROWTH = 1.25  # of what is needed: copying all rows takes long, and memory that is not used yet is not taken
+MIN_SHARED, MAX_SHARED = 4, 32  # queries in one product: fewer are quicker one by one, more only take memory
+SHARED_ROWS = 8192  # of the matrix at a time: their scores stay in the cache
 MIN_DEAD_ROWS = 10_000  # rows of removed videos; from here on, when they are the most, the memory is made anew
 
 
@@ -97,6 +102,49 @@ class Buffer:
         return fresh
 
 
+class Products:
+    """Products of a matrix with the queries of several threads, one after the other.
+
+    Reading the matrix from memory takes most of the time, so that queries that wait for their turn share one product.
+
+    Args:
+        vectors: ``[N, D]``.
+    """
+
+    def __init__(self, vectors: Floats) -> None:
+        self.vectors = vectors
+        self._turn = threading.Lock()
+        self._waiting: deque[Job] = deque()
+
+    def scores(self, query: Floats) -> Floats:
+        """``[N]`` of a query ``[D]``."""
+        job: Job = (query, [])
+        self._waiting.append(job)
+        with self._turn:
+            if not job[1]:  # nobody has answered it meanwhile
+                self._multiply(job)
+        return job[1][0]
+
+    def _multiply(self, job: Job) -> None:
+        """Answer a query, and others that wait."""
+        jobs = [job]
+        while self._waiting and len(jobs) < MAX_SHARED:
+            other = self._waiting.popleft()
+            if other is not job and not other[1]:
+                jobs.append(other)
+        if len(jobs) < MIN_SHARED:
+            for query, answer in jobs:
+                answer.append(self.vectors @ query)
+            return
+        queries = np.stack([query for query, _ in jobs], axis=1)
+        scores = np.empty((len(jobs), len(self.vectors)), np.float32)
+        for first in range(0, len(self.vectors), SHARED_ROWS):
+            part = slice(first, first + SHARED_ROWS)
+            scores[:, part] = (self.vectors[part] @ queries).T
+        for (_, answer), row in zip(jobs, scores, strict=True):
+            answer.append(row)
+
+
 class Matrix:
     """The part of a :class:`~centerclip.search.store.View` that is in memory.
 
@@ -142,11 +190,11 @@ class Matrix:
         """The ``top`` segments with the largest scores, of the videos ``among``."""
         block, rows = self.block, self._rows(among)
         if rows is None:
-            scores = block.vectors @ query
+            scores = self._products.scores(query)
         elif len(rows) < GATHERED_SHARE * len(block.owners):
             scores = block.vectors[rows] @ query
         else:
-            scores = (block.vectors @ query)[rows]
+            scores = self._products.scores(query)[rows]
         best = np.argpartition(scores, -top)[-top:] if 0 < top < len(scores) else np.arange(len(scores))[: max(top, 0)]
         best = best[np.lexsort((best, -scores[best]))]  # of equal scores the earlier row first
         owners = block.owners[best if rows is None else rows[best]]
@@ -170,6 +218,10 @@ class Matrix:
         if among is None:
             return None if block.complete else self._alive
         return _rows_of(block, [block.places[video] for video in among if video in block.places])
+
+    @cached_property
+    def _products(self) -> Products:
+        return Products(self.block.vectors)
 
     @cached_property
     def _alive(self) -> Rows:

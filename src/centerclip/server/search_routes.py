@@ -43,70 +43,68 @@ Top = Annotated[int, option("How many hits at most.", 24, ge=1, le=200)]
 SECOND = {"ge": 0, "le": 1e6, "allow_inf_nan": False}
 
 
-class FilterOptions:
-    """Which files count, the same for searches and lists."""
-
-    def __init__(
-        self,
-        folder: Annotated[
-            str | None, option("Id of a folder: only files below it.", EXAMPLE_FOLDER, max_length=64)
-        ] = None,
-        name: Annotated[str | None, option("Part of the file's name, or a pattern.", "IMG_*", max_length=200)] = None,
-        min_duration: Annotated[float | None, option("Seconds.", 60, **SECOND)] = None,
-        max_duration: Annotated[float | None, option("Seconds.", 600, **SECOND)] = None,
-        after: Annotated[
-            str | None, option("Files changed at or after: 2024, 2024-05.", "2024-05-31", max_length=40)
-        ] = None,
-        before: Annotated[str | None, option("Files changed before.", "2025", max_length=40)] = None,
-        recorded_after: Annotated[
-            str | None, option("Recorded at or after, by what the file says.", "2024-05", max_length=40)
-        ] = None,
-        recorded_before: Annotated[str | None, option("Recorded before.", "2025", max_length=40)] = None,
-        camera: Annotated[str | None, option("Part of its make and model.", "canon", max_length=200)] = None,
-        near: Annotated[
-            str | None, option("Recorded near a place: latitude,longitude,kilometres.", "52.37,4.89,10", max_length=80)
-        ] = None,
-    ) -> None:
-        self.folder, self.name = folder, name or None
-        self.min_duration, self.max_duration = min_duration, max_duration
-        self.after = seconds_of(after or None, option="after")
-        self.before = seconds_of(before or None, option="before")
-        self.recorded_after = seconds_of(recorded_after or None, option="recorded_after")
-        self.recorded_before = seconds_of(recorded_before or None, option="recorded_before")
-        self.camera, self.near = camera or None, near_of(near or None, option="near")
-
-
-FilterOptionsDep = Annotated[FilterOptions, Depends()]
+# Not classes: FastAPI would make each on another thread.
+async def filter_options(
+    folder: Annotated[str | None, option("Id of a folder: only files below it.", EXAMPLE_FOLDER, max_length=64)] = None,
+    name: Annotated[str | None, option("Part of the file's name, or a pattern.", "IMG_*", max_length=200)] = None,
+    min_duration: Annotated[float | None, option("Seconds.", 60, **SECOND)] = None,
+    max_duration: Annotated[float | None, option("Seconds.", 600, **SECOND)] = None,
+    after: Annotated[
+        str | None, option("Files changed at or after: 2024, 2024-05.", "2024-05-31", max_length=40)
+    ] = None,
+    before: Annotated[str | None, option("Files changed before.", "2025", max_length=40)] = None,
+    recorded_after: Annotated[
+        str | None, option("Recorded at or after, by what the file says.", "2024-05", max_length=40)
+    ] = None,
+    recorded_before: Annotated[str | None, option("Recorded before.", "2025", max_length=40)] = None,
+    camera: Annotated[str | None, option("Part of its make and model.", "canon", max_length=200)] = None,
+    near: Annotated[
+        str | None, option("Recorded near a place: latitude,longitude,kilometres.", "52.37,4.89,10", max_length=80)
+    ] = None,
+) -> dict[str, Any]:
+    """Which files count, the same for searches and lists; the folder is an id."""
+    return {
+        "folder": folder,
+        "name": name or None,
+        "min_duration": min_duration,
+        "max_duration": max_duration,
+        "after": seconds_of(after or None, option="after"),
+        "before": seconds_of(before or None, option="before"),
+        "recorded_after": seconds_of(recorded_after or None, option="recorded_after"),
+        "recorded_before": seconds_of(recorded_before or None, option="recorded_before"),
+        "camera": camera or None,
+        "near": near_of(near or None, option="near"),
+    }
 
 
-class SearchOptions:
+FilterOptions = Annotated[dict[str, Any], Depends(filter_options)]
+
+
+async def search_options(
+    filters: FilterOptions,
+    top: Top = 24,
+    moments: Annotated[bool, option("Rank moments: a video can appear several times.", True)] = False,
+    min_score: Annotated[float | None, option("Leave out hits below.", 0.25, ge=-1, le=1)] = None,
+    everything: Annotated[bool, option("Show near-duplicates too.", True, alias="all")] = False,
+    where: Annotated[
+        Where,
+        option("Look at what is shown, at subtitles, chapters, titles and names, or at both.", "text", alias="in"),
+    ] = "all",
+) -> dict[str, Any]:
     """The options of a search, the same for sentences and uploads."""
-
-    def __init__(
-        self,
-        filters: FilterOptionsDep,
-        top: Top = 24,
-        moments: Annotated[bool, option("Rank moments: a video can appear several times.", True)] = False,
-        min_score: Annotated[float | None, option("Leave out hits below.", 0.25, ge=-1, le=1)] = None,
-        everything: Annotated[bool, option("Show near-duplicates too.", True, alias="all")] = False,
-        where: Annotated[
-            Where,
-            option("Look at what is shown, at subtitles, chapters, titles and names, or at both.", "text", alias="in"),
-        ] = "all",
-    ) -> None:
-        given = {"top": top, "moments": moments, "min_score": min_score, "collapse": not everything, "where": where}
-        self.options: dict[str, Any] = {**vars(filters), **given}
+    given = {"top": top, "moments": moments, "min_score": min_score, "collapse": not everything, "where": where}
+    return {**filters, **given}
 
 
-SearchOptionsDep = Annotated[SearchOptions, Depends()]
+SearchOptions = Annotated[dict[str, Any], Depends(search_options)]
 
 
 @router.get("/search", summary="Search with a sentence", responses=problem_responses(404, 422, 503))
 async def search(
-    service: ServiceDep, options: SearchOptionsDep, q: Sentence = None, query: QueryName = None
+    service: ServiceDep, options: SearchOptions, q: Sentence = None, query: QueryName = None
 ) -> SearchResults:
     """Videos that show what a sentence says, or in which it is said or written, each with its best moment."""
-    if options.options["where"] == "text" and query is None and q is not None and q.strip():
+    if options["where"] == "text" and query is None and q is not None and q.strip():
         encoded: Query | None = Query(np.zeros(0, np.float32), has_text=True, text=q.strip())  # needs no model
     else:
         encoded = await encode_query(service, q, query)
@@ -120,7 +118,7 @@ async def search(
 )
 async def search_by_example(
     service: ServiceDep,
-    options: SearchOptionsDep,
+    options: SearchOptions,
     file: Annotated[UploadFile, File(description="An image or a short clip of something similar.")],
     q: Annotated[
         str | None, Form(max_length=1000, description="Words that count as much.", examples=["at night"])
@@ -156,12 +154,12 @@ async def encode_query(service: Service, q: str | None, query: str | None) -> Qu
     return Query(await service.sentences.vector(q.strip()), has_text=True, text=q.strip())
 
 
-def _search(service: Service, options: SearchOptions, encoded: Query, name: str | None) -> SearchResults:
-    library, chosen = service.library, options.options
-    if chosen["where"] == "text" and not encoded.text:
+def _search(service: Service, options: dict[str, Any], encoded: Query, name: str | None) -> SearchResults:
+    library = service.library
+    if options["where"] == "text" and not encoded.text:
         raise Problem("bad-query", "in: images and clips have no text; leave it out, or search with words alone")
-    folder = library.folder(chosen["folder"]) if chosen["folder"] else None
-    results = library.index.search_query(encoded, **{**chosen, "folder": folder})
+    folder = library.folder(options["folder"]) if options["folder"] else None
+    results = library.index.search_query(encoded, **{**options, "folder": folder})
     return search_results(library, results, name, encoded.text)
 
 

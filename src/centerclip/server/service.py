@@ -17,6 +17,7 @@ from .media import DiskCache, Pieces, Thumbnails
 from .settings import ServeSettings
 from .workers import MAX_BATCH, SentenceEncoder, WorkerPool
 
+SEARCH_THREADS = 16  # queries that wait together share one product with all vectors
 MODEL_RETRY_SECONDS = 30.0  # after a model could not be opened
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # of the request times, seconds
 log = logging.getLogger("centerclip.server")
@@ -42,7 +43,7 @@ class Service:
         self.sentences.max_batch = 1  # until the model is open: the text encoder takes one sentence without it
         self._next_try = 0.0
         # Each kind of work has its own threads: none can hold up another.
-        self.search_pool = WorkerPool("search", threads=2, max_waiting=256)
+        self.search_pool = WorkerPool("search", threads=SEARCH_THREADS, max_waiting=256)
         self.info_pool = WorkerPool("info", threads=2, max_waiting=128)
         self.frame_pool = WorkerPool("frames", threads=2, max_waiting=128)
         self.upload_pool = WorkerPool("uploads", threads=1, max_waiting=8)

@@ -25,7 +25,6 @@ from .schemas import Video, VideoDetail, VideoList, span, video_fields
 from .search_routes import (
     SECOND,
     FilterOptions,
-    FilterOptionsDep,
     QueryName,
     Sentence,
     VideoIdParam,
@@ -69,7 +68,7 @@ class FrameWidth(IntEnum):
 @router.get("/videos", summary="All videos", responses=problem_responses(404, 422, 503))
 async def list_videos(
     service: ServiceDep,
-    filters: FilterOptionsDep,
+    filters: FilterOptions,
     sort: Annotated[Sorting, option("The newest or longest first, or by folder or name.", "added")] = "place",
     offset: Annotated[int, option("How many to skip.", 60, ge=0, le=10**9)] = 0,
     limit: Annotated[int, option("How many at most.", 60, ge=1, le=500)] = 60,
@@ -215,10 +214,10 @@ class OpenFileResponse(FileResponse):
             self.file.close()
 
 
-def _list(service: Service, options: FilterOptions, sort: str, offset: int, limit: int) -> VideoList:
+def _list(service: Service, options: dict[str, Any], sort: str, offset: int, limit: int) -> VideoList:
     library = service.library
-    folder = str(library.folder(options.folder)) if options.folder else None
-    filters = Filters(**{**vars(options), "folder": folder})
+    folder = str(library.folder(options["folder"])) if options["folder"] else None
+    filters = Filters(**{**options, "folder": folder})
     entries = [entry for entry in library.videos() if _matches(entry, filters)]
     if sort == "title":
         entries.sort(key=lambda entry: entry.title.casefold())

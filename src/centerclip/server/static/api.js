@@ -46,6 +46,7 @@ export function between(start, end) {
   return (end - start < 1 ? [tenths(start), tenths(end)] : [clock(start), clock(end)]).join(" – ");
 }
 
+const BEFORE_MARK = 60; // letters of a line: where its first mark comes later, the line is shown from there on
 const SOURCES = { subtitle: "said", spoken: "said", written: "written", chapter: "chapter", title: "title", description: "description", name: "name" };
 
 /** How a line came to be found, in a word. */
@@ -56,7 +57,8 @@ export function quote(element, line) {
   element.hidden = !line || line.source === "name"; // which is there anyway
   if (element.hidden) return;
   const letters = [...line.text], parts = []; // marks count characters; a string's places are halves of some
-  let at = 0;
+  let at = (line.marks[0]?.[0] ?? 0) > BEFORE_MARK ? letters.lastIndexOf(" ", line.marks[0][0] - BEFORE_MARK / 2) + 1 : 0;
+  if (at) parts.push("… ");
   for (const [first, last] of line.marks) {
     parts.push(letters.slice(at, first).join(""), Object.assign(document.createElement("mark"), { textContent: letters.slice(first, last).join("") }));
     at = last;

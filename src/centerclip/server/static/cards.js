@@ -39,7 +39,7 @@ export function card(hit, onOpen, onAlike) {
   if (!isHit) where.remove();
   image.classList.add("loading");
   image.addEventListener("load", () => image.classList.remove("loading"));
-  image.addEventListener("error", () => explain(picture, image));
+  image.addEventListener("error", () => explain(picture, image, hit));
   image.src = frame(hit.video_id, isHit ? (start + end) / 2 : hit.duration / 2);
   back.src = image.src; // the same image, blurred, fills the sides of a narrow one
   const open = item.querySelector(".open");
@@ -51,7 +51,9 @@ export function card(hit, onOpen, onAlike) {
   return item;
 }
 
-async function explain(picture, image) {
+async function explain(picture, image, hit) {
+  const other = frame(hit.video_id, hit.duration / 2); // of the list: shown before, perhaps
+  if (hit.offline && image.getAttribute("src") !== other) { image.src = other; return; }
   const lost = document.createElement("span");
   lost.className = "lost";
   lost.textContent = "no preview";
