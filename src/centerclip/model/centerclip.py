@@ -88,6 +88,7 @@ class CenterCLIP(nn.Module):
         self.rule: Rule = similarity_rule
         self.protocol: Protocol = protocol
         self._precision = precision
+        self._fingerprint: str | None = None  # of weights that were rounded since
         self.attachment: Attachment
         self.set_clustering(clustering, frames=frames, chooser=chooser)
 
@@ -124,8 +125,8 @@ class CenterCLIP(nn.Module):
                 tower or random (:meth:`TemporalTransformer.for_backbone`); ``"none"`` leaves out one that it has.
             chooser: ``(tokens [B, N, D], k) -> ids [B, K]`` in place of the clustering's method; a model that was saved
                 with one opens only with one.
-            precision: of the arithmetic when it encodes; weights stay float32. By default float32 on a CPU, half on a
-                CUDA GPU, except where published numbers are worked out.
+            precision: of the arithmetic when it encodes. By default float32 on a CPU, half on a CUDA GPU, except where
+                published numbers are worked out. ``"bfloat16"`` on a CPU rounds the weights too: not for training.
             device: where to put it: ``"cpu"``, ``"cuda"``, ``"mps"``; a GPU if there is one.
             trust_torchscript: open a TorchScript archive that OpenAI did not publish; this runs the code inside.
             compile: compile the transformer blocks on first use; for a GPU only.
@@ -158,6 +159,11 @@ class CenterCLIP(nn.Module):
         if temporal == "seqTransf" and model.temporal is None:
             model.temporal = TemporalTransformer.for_backbone(model.backbone, model.width)
         model = model.to(device).eval()
+        if precision == "bfloat16" and model.device.type == "cpu":
+            model._fingerprint = model.fingerprint()
+            for module in model.backbone.modules():
+                if isinstance(module, nn.Linear | nn.Conv2d):  # autocast would round them anew for every batch
+                    module.to(torch.bfloat16)
         if compile:
             if model.device.type != "cuda":
                 raise ModelError("compile=True is for a GPU: torch's compiler fails on these blocks for a CPU")
@@ -400,7 +406,7 @@ class CenterCLIP(nn.Module):
         It is the same wherever the model was opened from, on every engine, with whatever clustering and frames.
         Buffers are left out: transformers adds and removes those.
         """
-        return fingerprint_of(self.preprocess, self.parameters())
+        return self._fingerprint or fingerprint_of(self.preprocess, self.parameters())
 
     def describe(self) -> dict[str, Any]:
         """As :meth:`VideoEncoder.describe`."""

@@ -11,7 +11,6 @@ another setting needs no other copy of the weights.
 
 import hashlib
 import json
-import logging
 import os
 import shutil
 import sys
@@ -33,12 +32,15 @@ from .vectors import fingerprint_of
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
+    from .pipeline import Pixels
+
 FORMAT = 1  # of the graphs; another one is converted again
 TOWERS = ("vision", "text")
 PRECISIONS = ("float32", "int8")
 PATIENCE_SECONDS = 2.0  # what takes longer is said to take a moment
 LINE = "onnx"  # the key of centerclip.json
 BIAS = "bias"
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # an option of ONNX Runtime
 PROJECTIONS = ("text_projection.weight", "text_model.head.weight")  # its rows are the values of a vector
 
 
@@ -122,12 +124,17 @@ def convert(folder: Path) -> Form:
     return form
 
 
-def add_int8(form: Form) -> Form:
-    """The same form with 8-bit weights beside those in float32."""
+def add_int8(form: Form, samples: "Callable[[], Pixels]") -> Form:
+    """The same form with 8-bit weights beside those in float32.
+
+    Args:
+        form: in the cache.
+        samples: gives frames ``[V, T, size, size, 3]`` of some videos: what is rounded is chosen on them.
+    """
     if form.has("int8"):
         return form
     with _one_at_a_time(form.folder.parent), said("Making 8-bit weights; this is done once"):
-        return _write(form.folder, lambda scratch: _write_int8(form, scratch), {})
+        return _write(form.folder, lambda scratch: _write_int8(form, scratch, samples()), {})
 
 
 def load_report(form: Form) -> dict[str, Any]:
@@ -334,31 +341,31 @@ def _whole(parts: "list[ModelProto]") -> "ModelProto":
     )
 
 
-def _write_int8(form: Form, scratch: Path) -> dict[str, Any]:
-    """Write the graphs of a form with 8-bit weights: one scale an output, in a range that no processor overflows."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
+def _write_int8(form: Form, scratch: Path, samples: "Pixels") -> dict[str, Any]:
+    """Write the graphs of a form with 8-bit weights."""
+    import onnx
+    import onnxruntime
 
-    # The library advises, on the log, to optimise the graphs first: ours are written as they should be.
-    logging.getLogger().addFilter(_no_advice)
-    try:
-        for tower in TOWERS:
-            quantize_dynamic(
-                form.graph(tower, "float32"),
-                scratch / graph_name(tower, "int8"),
-                op_types_to_quantize=["MatMul"],
-                per_channel=True,
-                reduce_range=True,
-                weight_type=QuantType.QInt8,
-                use_external_data_format=True,
-                extra_options={"MatMulConstBOnly": True},
-            )
-    finally:
-        logging.getLogger().removeFilter(_no_advice)
+    from .graphs import save
+    from .quantise import layer_inputs, quantise_text, quantise_vision
+
+    ((graph, weights),) = vision_parts(form, "float32", [], biased=False)
+    watched = onnx.load_from_string(graph)
+    for name in layer_inputs(watched.graph):
+        watched.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry(WEIGHTS_FOLDER, str(weights))
+    float32 = onnxruntime.InferenceSession(watched.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    for tower in TOWERS:
+        model = onnx.load(str(form.graph(tower, "float32")))
+        if tower == "vision":
+            quantise_vision(model, float32, samples)
+            del float32
+        else:
+            quantise_text(model)
+        path = scratch / graph_name(tower, "int8")
+        save({path: model}, path.with_name(f"{path.name}.data"))
     return {}
-
-
-def _no_advice(record: logging.LogRecord) -> bool:
-    return "pre-processing before quantization" not in record.getMessage()
 
 
 def _write(target: Path, write: Callable[[Path], dict[str, Any]], more: dict[str, Any]) -> Form:

@@ -12,6 +12,7 @@ import platform
 import sys
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +27,7 @@ from ..errors import MissingExtra, ModelError, SettingError, WrongWeights, first
 from ..parallel import usable_cores
 from .backbone import load_preprocess, read_settings
 from .conversion import (
+    WEIGHTS_FOLDER,
     add_int8,
     cache_folder,
     convert,
@@ -38,7 +40,7 @@ from .conversion import (
 )
 from .hub import CONFIG_FILE, SETTINGS_FILE, find_model, read_json
 from .pipeline import Bools, Floats, Pixels, VideoEncoder
-from .precision import EXACT, WINDOW_FRAMES, Closeness, choose, compare, read_report
+from .precision import EXACT, WINDOW_FRAMES, Closeness, choose, compare, read_report, sample_windows
 from .token_ids import SentenceTokenizer
 from .vectors import Protocol, segment_mask
 
@@ -55,6 +57,7 @@ MAX_TOKENS = {"clip_text_model": 77, "siglip_text_model": 64, "bert": 512}  # wh
 SMALL_BYTES = 16 * 2**20  # a smaller vision tower takes no longer than decoding: 8 bits would gain nothing
 BATCH_BYTES = 256 * 2**20  # tokens that wait between two parts of the tower
 MAX_BATCH = 32
+CALIBRATED = 3  # of the sample windows, every third decides what is rounded
 
 
 def open_encoder(
@@ -331,14 +334,22 @@ class OnnxEncoder:
                 kind = text.get("model_type") or f"{self._config.get('model_type')}_text_model"
                 context = text.get("max_position_embeddings") or MAX_TOKENS.get(kind, 77)
                 self._tokenizer = SentenceTokenizer(self.folder, self._config, self._max_tokens or context)
-                self._text = self._session(self._form.graph("text", self.precision))
-        # With 8 bits one at a time: all tokens of a batch share a scale, and a sentence must not depend on others.
-        step = 1 if self.precision == "int8" else len(texts)
-        vectors = []
-        for first in range(0, len(texts), step):
-            ids, mask = self._tokenizer(texts[first : first + step])
-            vectors.append(self._text.run(None, {"input_ids": ids, "attention_mask": mask})[0])
-        return _normalised(np.concatenate(vectors))
+                threads = 1 if self.precision == "int8" else usable_cores()
+                self._text = self._session(self._form.graph("text", self.precision), threads=threads)
+        if self.precision != "int8" or len(texts) == 1:
+            return _normalised(self._encode_tokens(texts))
+        # With 8 bits one by one: all tokens of a batch share a scale, and a sentence must not depend on others. One is
+        # too short to gain from several threads.
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            return _normalised(np.concatenate(list(pool.map(self._encode_tokens, ([text] for text in texts)))))
+
+    def _encode_tokens(self, texts: Sequence[str]) -> Floats:
+        """Sentences to vectors ``[B, D]``, in one run of the text tower."""
+        assert self._text is not None
+        assert self._tokenizer is not None
+        ids, mask = self._tokenizer(texts)
+        vectors: Floats = self._text.run(None, {"input_ids": ids, "attention_mask": mask})[0]
+        return vectors
 
     def _reduce(self, hidden: Floats, number: int, stage: Stage, sizes: Any) -> tuple[Floats, Any, Floats | None]:
         """``[V*sequences, prefix + L, W]`` to ``[V*S, prefix + K, W]``, cluster sizes, what they add to scores."""
@@ -392,16 +403,18 @@ class OnnxEncoder:
                 self._parts = [self._session(graph, weights) for graph, weights in graphs]
             return self._parts
 
-    def _session(self, graph: bytes | Path, weights: Path | None = None) -> "InferenceSession":
+    def _session(
+        self, graph: bytes | Path, weights: Path | None = None, *, threads: int | None = None
+    ) -> "InferenceSession":
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = usable_cores()
+        options.intra_op_num_threads = threads or usable_cores()
         options.log_severity_level = 3  # errors, which are raised as well
         # Its threads would wait for the next part with the processor running, while others decode or cluster.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         if weights is not None:
-            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights))
+            options.add_session_config_entry(WEIGHTS_FOLDER, str(weights))
         try:
             return onnxruntime.InferenceSession(
                 graph if isinstance(graph, bytes) else str(graph), options, providers=self._providers
@@ -422,7 +435,7 @@ class OnnxEncoder:
                 raise ModelError(f"{self.folder} holds 8-bit weights alone; choose int8, or export it in float32")
             return EXACT
         if has_exact and self._form.folder.parent == cache_folder():
-            self._form = add_int8(self._form)
+            self._form = add_int8(self._form, lambda: sample_windows(self.preprocess)[::CALIBRATED])
         if not self._form.has("int8"):
             if wanted == "int8":
                 raise ModelError(f"{self.folder} holds no 8-bit weights; choose {EXACT}, or export it with int8")
@@ -433,6 +446,12 @@ class OnnxEncoder:
         if wanted == "int8" and closeness.complaint:
             raise ModelError(f"int8 is not close enough to float32 with {self.folder}: {closeness.complaint}")
         return choose(self.report, ["int8"]) if wanted == "auto" else "int8"
+
+    def _text_precision(self) -> str:
+        """The precision of the text tower: that of the model, unless it is slower than float32 on this machine."""
+        closeness = read_report(self.report, self.precision)
+        is_slow = closeness is not None and closeness.text_speed < 1 and self._form.has(EXACT)
+        return EXACT if is_slow else self.precision
 
     def _is_small(self) -> bool:
         return Path(f"{self._form.graph('vision', EXACT)}.data").stat().st_size < SMALL_BYTES
