@@ -1,15 +1,14 @@
-"""Frames and converted pieces of videos, made when they are asked for and kept on disk up to a bound."""
+"""Files that are made from videos when they are asked for (frames, converted pieces) and kept on disk up to a bound."""
 
 import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from ..files import write_atomic
 from ..video.container import Limits
-from ..video.cut import encode_piece, thumbnail
+from ..video.cut import thumbnail
 
 CLEAR_TO = 0.9  # of the bound is left after clearing, so that not every new file clears again
 TIME_STEP = 0.1  # seconds: times are rounded to it, so that the cache is not filled with the same frame
@@ -89,36 +88,20 @@ class DiskCache:
             self._bytes = total + size
 
 
-class Thumbnails:
-    """Frames of videos, cached on disk."""
+def cached_frame(cache: DiskCache, video_id: str, time: float, width: int) -> Path | None:
+    """What :func:`frame` has made before; the video need not be there."""
+    return cache.get(_frame_name(video_id, time, width))
 
-    def __init__(self, cache: DiskCache) -> None:
-        self.cache = cache
 
-    def jpeg(self, video_id: str, path: Path, time: float, width: int) -> Path:
-        """A file with the frame at a time in seconds, at most ``width`` pixels wide."""
+def frame(cache: DiskCache, video_id: str, path: Path, time: float, width: int) -> Path:
+    """A JPEG file with the frame at a time in seconds, at most ``width`` pixels wide."""
 
-        def make(target: Path) -> None:
-            image = thumbnail(path, round(time / TIME_STEP) * TIME_STEP, width, limits=THUMBNAIL_LIMITS)
-            image.save(target, "JPEG", quality=JPEG_QUALITY, optimize=True)
+    def make(target: Path) -> None:
+        image = thumbnail(path, round(time / TIME_STEP) * TIME_STEP, width, limits=THUMBNAIL_LIMITS)
+        image.save(target, "JPEG", quality=JPEG_QUALITY, optimize=True)
 
-        return self.cache.get_or_make(_frame_name(video_id, time, width), make)
-
-    def cached(self, video_id: str, time: float, width: int) -> Path | None:
-        """The same if it was made before; the video need not be there."""
-        return self.cache.get(_frame_name(video_id, time, width))
+    return cache.get_or_make(_frame_name(video_id, time, width), make)
 
 
 def _frame_name(video_id: str, time: float, width: int) -> str:
     return f"{video_id}-{round(time / TIME_STEP)}-{width}.jpg"
-
-
-class Pieces:
-    """Pieces of videos, converted for browsers and cached on disk."""
-
-    def __init__(self, cache: DiskCache) -> None:
-        self.cache = cache
-
-    def piece(self, video_id: str, path: Path, number: int) -> Path:
-        """A file with piece ``number`` of a video, ``PIECE_SECONDS`` of it."""
-        return self.cache.get_or_make(f"{video_id}-{number}.mp4", partial(encode_piece, path, number=number))

@@ -268,22 +268,12 @@ def search_results(library: Library, results: Results, query: str | None = None,
 def video_fields(library: Library, entry: VideoEntry) -> dict[str, object]:
     """The fields of a :class:`Video`."""
     return {
-        "video_id": entry.video_id,
+        **vars(entry),  # of which a response has those that it names
         "title": valid_text(entry.title),
         "place": library.place(entry.path),
         "copies": _places(library, entry.copies),
         "duration": round(entry.duration, 3),
-        "width": entry.width,
-        "height": entry.height,
-        "modified": entry.modified,
-        "added": entry.added,
-        "segments": entry.segments,
-        "note": entry.note,
-        "recorded": entry.recorded,
         "camera": valid_text(entry.camera),
-        "latitude": entry.latitude,
-        "longitude": entry.longitude,
-        "offline": entry.offline,
         **_addresses(library, entry.video_id, entry.duration / 2),
     }
 

@@ -126,15 +126,13 @@ def _status(service: Service, local: bool) -> ServerStatus:
         unreadable=len(index.failed) if index else 0,
         failures=[Unreadable(place=library.place(Path(path)), reason=reason) for path, reason in failed],
         indexing=IndexingState(
-            running=run.running or bool(index and index.busy),
-            here=run.running,
-            finished=run.finished,
-            total=run.total,
-            video_seconds=round(run.video_seconds, 1),
-            seconds=round(run.seconds, 1),
-            added=run.added,
-            failed=run.failed,
-            error=run.error,
+            **{
+                **vars(run),
+                "running": run.running or bool(index and index.busy),
+                "here": run.running,
+                "video_seconds": round(run.video_seconds, 1),
+                "seconds": round(run.seconds, 1),
+            }
         ),
         can_add_folders=settings.folders is not None,
         can_reveal=local and has_desktop(),

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from ..errors import CenterClipError
 from ..search import VideoIndex
 from .library import BackgroundIndexing, Library
-from .media import DiskCache, Pieces, Thumbnails
+from .media import DiskCache
 from .settings import ServeSettings
 from .workers import MAX_BATCH, SentenceEncoder, WorkerPool
 
@@ -35,8 +35,8 @@ class Service:
         self.settings = settings
         self.library = Library(index, settings.root_path)
         self.indexing = BackgroundIndexing(self.library, settings.folders)
-        self.thumbnails = Thumbnails(DiskCache(settings.cache / "frames", settings.thumbnail_bytes))
-        self.pieces = Pieces(DiskCache(settings.cache / "pieces", settings.piece_bytes))
+        self.frames = DiskCache(settings.cache / "frames", settings.thumbnail_bytes)
+        self.pieces = DiskCache(settings.cache / "pieces", settings.piece_bytes)
         self.metrics = Metrics(self)
         self.ready = False  # whether the model is open
         self.sentences = SentenceEncoder(index.encode_texts, self.library.model_version, self.metrics.count_batch)
@@ -95,7 +95,7 @@ class Metrics:
         self.sentences = Counter("centerclip_sentences_total", "Sentences encoded.", registry=registry)
         self.batches = Counter("centerclip_sentence_batches_total", "Batches of sentences encoded.", registry=registry)
         started, library = time.time(), service.library
-        frames, pieces = service.thumbnails.cache, service.pieces.cache
+        frames, pieces = service.frames, service.pieces
         for name, description, value in (
             ("uptime_seconds", "Seconds since the start.", lambda: time.time() - started),
             ("index_videos", "Videos in the index.", lambda: getattr(library.status(), "videos", 0)),

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from enum import IntEnum
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,9 +17,10 @@ from ..files import valid_text
 from ..search import Query, VideoEntry
 from ..search.results import Filters
 from ..search.store import File
-from ..video.cut import PIECE_SECONDS, codec_of, copy_clip, encode_clip
+from ..video.cut import PIECE_SECONDS, codec_of, copy_clip, encode_clip, encode_piece
 from ..video.errors import VideoError
 from .library import has_desktop, reveal
+from .media import cached_frame, frame
 from .middleware import is_local
 from .problems import Problem, problem_responses
 from .schemas import Video, VideoDetail, VideoList, span, video_fields
@@ -258,15 +260,16 @@ def _thumbnail(service: Service, video_id: str, time: float, width: int) -> Path
     if time > video.duration + 1:  # a second of tolerance: times are rounded
         raise _past_the_end(video.duration)
     time = min(time, max(0.0, video.duration - 0.05))
-    cached = service.thumbnails.cached(video_id, time, width) if video.offline else None
-    return cached or service.thumbnails.jpeg(video_id, service.library.path_of(video_id), time, width)
+    cached = cached_frame(service.frames, video_id, time, width) if video.offline else None
+    return cached or frame(service.frames, video_id, service.library.path_of(video_id), time, width)
 
 
 def _open_piece(service: Service, video_id: str, number: int) -> tuple[FileIO, Path]:
     duration = service.library.index.video(video_id).duration
     if number * PIECE_SECONDS >= duration:
         raise _past_the_end(duration)
-    path = service.pieces.piece(video_id, service.library.path_of(video_id), number)
+    source = service.library.path_of(video_id)
+    path = service.pieces.get_or_make(f"{video_id}-{number}.mp4", partial(encode_piece, source, number=number))
     return path.open("rb", buffering=0), path
 
 
@@ -282,7 +285,7 @@ def _clip(service: Service, video_id: str, start: float, end: float) -> tuple[Pa
         except VideoError:  # MP4 does not take every codec
             encode_clip(source, target, start, end)
 
-    path = service.pieces.cache.get_or_make(f"{video_id}-{start:.2f}-{end:.2f}.mp4", cut)
+    path = service.pieces.get_or_make(f"{video_id}-{start:.2f}-{end:.2f}.mp4", cut)
     times = "-".join(f"{int(time // 60)}.{time % 60:04.1f}" for time in (start, end))
     return path, f"{valid_text(entry.title)} {times}"
 
