@@ -78,7 +78,6 @@ def load(
     *,
     annotations: str | Path | None = None,
     allow_missing: bool = False,
-    files: "VideoFiles | None" = None,
     protocol: Protocol = "clean",
 ) -> Benchmark:
     """Load one split of a benchmark.
@@ -90,23 +89,19 @@ def load(
         annotations: the folder with the annotation files, by default ``root`` or ``root/annotations``. For ``folder``
             it may be the CSV or JSONL file itself.
         allow_missing: leave out videos without a file instead of raising :class:`MissingVideosError`.
-        files: the files of ``root``, if they are known already.
         protocol: ``published`` reads MSVD's pickle before its JSON, and the first 31 s of a video of DiDeMo, as the
             authors do. Which videos are in a split does not depend on it.
     """
     captions, uncaptioned = split_captions(name, root, split, annotations=annotations, protocol=protocol)
     end = format_of(name).end(protocol)
-    files = files or VideoFiles.under(Path(root).expanduser())
-    videos, missing = [], []
+    files = VideoFiles.under(Path(root).expanduser())
+    paths = {video: files.find(video) for video in captions}
+    videos = [Clip(video, path, tuple(captions[video]), end) for video, path in paths.items() if path]
+    missing = [video for video, path in paths.items() if path is None]
     video_of_path: dict[Path, str] = {}
-    for video, sentences in captions.items():
-        path = files.find(video)
-        if path is None:
-            missing.append(video)
-        else:
-            videos.append(Clip(video, path, tuple(sentences), end))
-            if (other := video_of_path.setdefault(path, video)) != video:
-                raise AnnotationError(f"videos {other} and {video} both match the file {path}; rename one of them.")
+    for clip in videos:
+        if (other := video_of_path.setdefault(clip.path, clip.id)) != clip.id:
+            raise AnnotationError(f"videos {other} and {clip.id} both match the file {clip.path}; rename one of them.")
     if missing and not (allow_missing and videos):
         raise MissingVideosError(missing, annotated=len(captions), where=str(root))
     return Benchmark(format_of(name).name, split, tuple(videos), tuple(missing), uncaptioned)

@@ -48,26 +48,16 @@ class Published:
 
 @dataclass(frozen=True)
 class Format:
-    """One benchmark.
+    """One benchmark."""
 
-    Args:
-        name: what people type.
-        read: ``(files, split) -> {video id: captions}`` for the splits ``train``, ``val`` and ``test``.
-        published: figures by split, or by splits together such as ``train+val`` when ``val`` is held out of the
-            training list.
-        note: one line about the splits, for people.
-        authors_train: splits that the authors train on.
-        authors_read: ``read`` as the authors do, where that differs.
-        authors_end: seconds of a video from its start that the authors use; None for all.
-    """
-
-    name: str
-    read: Reader
+    name: str  # what people type
+    read: Reader  # (files, split) -> {video id: captions} for the splits ``train``, ``val`` and ``test``
+    # Figures by split, or by splits together such as ``train+val`` when ``val`` is held out of the training list.
     published: Mapping[str, Published] = field(default_factory=dict)
-    note: str = ""
-    authors_train: str = "train"
-    authors_read: Reader | None = None
-    authors_end: float | None = None
+    note: str = ""  # one line about the splits, for people
+    authors_train: str = "train"  # splits that the authors train on
+    authors_read: Reader | None = None  # ``read`` as the authors do, where that differs
+    authors_end: float | None = None  # seconds of a video from its start that the authors use; None for all
 
     def train_split(self, protocol: Protocol) -> str:
         """The split to train on."""
@@ -108,13 +98,14 @@ def _read_msrvtt(files: AnnotationFiles, split: str, *, training: str) -> Captio
 
 
 def _msrvtt(name: str, training: str, published: Published) -> Format:
-    return Format(
-        name=name,
-        read=partial(_read_msrvtt, training=training),
-        published={"train+val": published, "test": Published(1_000, 1_000)},
-        note="val is the part of the training list that MSR-VTT marks as validation; train+val is the whole list",
-        authors_train="train+val",
-    )
+    note = "val is the part of the training list that MSR-VTT marks as validation; train+val is the whole list"
+    figures = {"train+val": published, "test": Published(1_000, 1_000)}
+    return Format(name, partial(_read_msrvtt, training=training), figures, note, authors_train="train+val")
+
+
+def _splits(*videos: int) -> dict[str, Published]:
+    """The figures of train, val and test, with one caption for each video."""
+    return {split: Published(count, count) for split, count in zip(("train", "val", "test"), videos, strict=True)}
 
 
 def _read_msvd(files: AnnotationFiles, split: str, *, pickle_first: bool = False) -> Captions:
@@ -276,14 +267,10 @@ FORMATS = {
             authors_read=partial(_read_msvd, pickle_first=True),
         ),
         Format(
-            name="lsmdc",
-            read=_read_lsmdc,
-            published={
-                "train": Published(101_079, 101_079),
-                "val": Published(7_408, 7_408),
-                "test": Published(1_000, 1_000),
-            },
-            note="LSMDC has 118,081 clips in all; results are reported on the 1,000 of the test split",
+            "lsmdc",
+            _read_lsmdc,
+            _splits(101_079, 7_408, 1_000),
+            "LSMDC has 118,081 clips in all; results are reported on the 1,000 of the test split",
         ),
         Format(
             name="activitynet",
@@ -298,15 +285,7 @@ FORMATS = {
             authors_train="train+val",
         ),
         Format(
-            name="didemo",
-            read=_read_didemo,
-            published={
-                "train": Published(8_395, 8_395),
-                "val": Published(1_065, 1_065),
-                "test": Published(1_004, 1_004),
-            },
-            note="a caption is a whole paragraph",
-            authors_end=31.0,
+            "didemo", _read_didemo, _splits(8_395, 1_065, 1_004), "a caption is a whole paragraph", authors_end=31.0
         ),
         FOLDER,
     )

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypedDict
 
 import numpy as np
@@ -32,23 +32,14 @@ READ_AHEAD = 2  # batches that each worker decodes before they are needed
 
 
 class Batch(TypedDict):
-    """What one step of a model takes.
+    """What one step of a model takes."""
 
-    Keys:
-        rgb: uint8 ``[B, T, size, size, 3]``.
-        mask: bool ``[B, T]``, False where a frame only pads a short video.
-        times: float64 ``[B, T]``, seconds.
-        captions: one for each video.
-        video: ids of the videos.
-        index: int64 ``[B]``, indices into ``benchmark.videos``, or into ``benchmark.captions`` when items are pairs.
-    """
-
-    rgb: Tensor
-    mask: Tensor
-    times: Tensor
-    captions: list[str]
-    video: list[str]
-    index: Tensor
+    rgb: Tensor  # uint8 [B, T, size, size, 3]
+    mask: Tensor  # bool [B, T], False where a frame only pads a short video
+    times: Tensor  # float64 [B, T], seconds
+    captions: list[str]  # one for each video
+    video: list[str]  # ids
+    index: Tensor  # int64 [B], into ``benchmark.videos``, or into ``benchmark.captions`` when items are pairs
 
 
 class Loader:
@@ -89,24 +80,15 @@ class Loader:
         world: int = 1,
         workers: int | None = None,
     ) -> None:
-        self._items = VideoItems(
-            benchmark,
-            read_size=read_size,
-            to_square=to_square,
-            frames=frames,
-            drop_tail=drop_tail,
-            kind=items,
-            seed=seed,
-            draws=draws,
-            threads=cores_per_rank(world),
-        )
+        threads = cores_per_rank(world)
+        self._items = VideoItems(benchmark, read_size, to_square, frames, drop_tail, items, seed, draws, threads)
         self._batches = EpochBatches(len(self._items), batch_size, seed=seed, rank=rank, world=world)
         if not len(self._batches):
             raise DataError(
                 f"{len(self._items):,} {items} do not fill one batch of {batch_size} on {world} processes; "
                 "use a smaller batch."
             )
-        self.workers = 0 if draws else cores_per_rank(world) if workers is None else workers
+        self.workers = 0 if draws else threads if workers is None else workers
         self._loader: DataLoader[Batch | Failure] | None = None
 
     def __len__(self) -> int:
@@ -165,13 +147,6 @@ class EpochBatches(Sampler[list[Key]]):
     The items of an epoch are shuffled and cut into global batches of ``world * batch_size``; each rank takes its part
     of every one. So no item is read twice over all ranks, and 2 ranks of 64 have the same global batches as 4 ranks of
     32. A last global batch that is not full is dropped: ranks would have parts of different sizes, or none.
-
-    Args:
-        count: number of items.
-        batch_size: items of a batch on one rank.
-        seed: seed of the run.
-        rank: this process, from 0.
-        world: number of processes.
     """
 
     def __init__(self, count: int, batch_size: int, *, seed: int, rank: int = 0, world: int = 1) -> None:
@@ -225,30 +200,24 @@ class Failure:
     reason: str
 
 
+@dataclass(eq=False)
 class VideoItems(Dataset[Item | Failure]):
     """The items of a benchmark by (epoch, index); the same key always gives the same frames and caption.
 
-    Args are those of :class:`Loader`, whose ``items`` is ``kind``. Frames that are kept (``draws``) are decoded in
-    ``threads``.
+    Its fields are arguments of :class:`Loader`, whose ``items`` is ``kind``. Frames that are kept (``draws``) are
+    decoded in ``threads``.
     """
 
-    def __init__(
-        self,
-        benchmark: Benchmark,
-        *,
-        read_size: int | None,
-        to_square: ToSquare,
-        frames: int,
-        drop_tail: bool,
-        kind: ItemKind,
-        seed: int,
-        draws: int,
-        threads: int,
-    ) -> None:
-        self.benchmark, self.read_size, self.to_square = benchmark, read_size, to_square
-        self.frames, self.drop_tail, self.kind = frames, drop_tail, kind
-        self.seed, self.draws, self.threads = seed, draws, threads
-        self._kept: dict[tuple[int, str], Frames] = {}
+    benchmark: Benchmark
+    read_size: int | None
+    to_square: ToSquare
+    frames: int
+    drop_tail: bool
+    kind: ItemKind
+    seed: int
+    draws: int
+    threads: int
+    _kept: dict[tuple[int, str], Frames] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.benchmark.videos if self.kind == "videos" else self.benchmark.captions)
@@ -281,13 +250,9 @@ class VideoItems(Dataset[Item | Failure]):
         key = (draw_number, clip.id)
         if key in self._kept:
             return self._kept[key]
+        chosen = (self.seed, draw_number, drawn_by)
         frames = read_frames(
-            clip.path,
-            self.frames,
-            random=(self.seed, draw_number, drawn_by),
-            drop_tail=self.drop_tail,
-            short_side=self.read_size,
-            end=clip.end,
+            clip.path, self.frames, random=chosen, drop_tail=self.drop_tail, short_side=self.read_size, end=clip.end
         )
         frames = replace(frames, rgb=self.to_square(frames.rgb))
         if self.draws:

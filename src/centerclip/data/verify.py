@@ -47,23 +47,14 @@ class SplitCheck:
 
 @dataclass(frozen=True)
 class Verification:
-    """The state of a copy of a benchmark.
-
-    Attributes:
-        name: the benchmark.
-        note: a line about its splits.
-        splits: each split, and splits that are published together.
-        absent: splits without an annotation file, and the file names that were tried.
-        unreadable: videos that cannot be opened, with the reason; empty when they were not opened.
-        opened: how many videos were opened.
-    """
+    """The state of a copy of a benchmark."""
 
     name: str
-    note: str
-    splits: list[SplitCheck]
-    absent: dict[str, str]
-    unreadable: dict[str, str] = field(default_factory=dict)
-    opened: int = 0
+    note: str  # a line about its splits
+    splits: list[SplitCheck]  # each split, and splits that are published together
+    absent: dict[str, str]  # splits without an annotation file, and the file names that were tried
+    unreadable: dict[str, str] = field(default_factory=dict)  # why, by video; empty when they were not opened
+    opened: int = 0  # how many videos were opened
 
     @property
     def missing(self) -> list[str]:
@@ -91,16 +82,10 @@ def verify(
     workers: int | None = None,
     on_progress: Callable[[int, int], None] = lambda opened, total: None,
 ) -> Verification:
-    """Count the annotations and the files of a benchmark, and open every video.
+    """Count the annotations and the files of a benchmark, and open every video unless ``quick``.
 
-    Args:
-        name: as for :func:`~centerclip.data.load`.
-        root: the folder with the videos.
-        annotations: the folder with the annotation files.
-        split: one split, or several joined by ``+``; by default all that have an annotation file.
-        quick: do not open the videos.
-        workers: processes that open videos, by default one per core.
-        on_progress: called with (opened, total) after each video.
+    ``name``, ``root``, ``annotations`` and ``split`` are as for :func:`~centerclip.data.load`; by default all splits
+    that have an annotation file. ``on_progress`` is called with (opened, total) after each video.
 
     Raises:
         AnnotationError: a file is malformed, or there is none for the split.
@@ -126,49 +111,32 @@ def verify(
         parts = each.split("+")
         texts = {video: sentences for part in parts for video, sentences in captions[part].items()}
         blank = tuple(video for part in parts for video in uncaptioned[part])
-        check, split_paths = _check(benchmark.name, each, texts, blank, benchmark.published.get(each), files)
+        found = {video: path for video in texts if (path := files.find(video))}
+        clips = tuple(Clip(video, path, tuple(texts[video])) for video, path in found.items())
+        published = benchmark.published.get(each)
+        check = SplitCheck(
+            split=each,
+            videos=len(texts),
+            captions=sum(map(len, texts.values())),
+            published=published.for_count(len(texts)) if published else None,
+            found=len(found),
+            missing=tuple(video for video in texts if video not in found),
+            uncaptioned=blank,
+            fingerprint=Benchmark(benchmark.name, each, clips).fingerprint,
+        )
         checks.append(check)
-        paths |= split_paths
+        paths |= found
     result = Verification(benchmark.name, benchmark.note, checks, absent, opened=0 if quick else len(paths))
-    if not quick:
-        _open_all(result, paths, workers or usable_cores(), on_progress)
-    return result
-
-
-def _check(
-    name: str,
-    split: str,
-    captions: Captions,
-    uncaptioned: tuple[str, ...],
-    published: Published | None,
-    files: VideoFiles,
-) -> tuple[SplitCheck, dict[str, Path]]:
-    paths = {video: path for video in captions if (path := files.find(video))}
-    clips = tuple(Clip(video, path, tuple(captions[video])) for video, path in paths.items())
-    check = SplitCheck(
-        split=split,
-        videos=len(captions),
-        captions=sum(map(len, captions.values())),
-        published=published.for_count(len(captions)) if published else None,
-        found=len(paths),
-        missing=tuple(video for video in captions if video not in paths),
-        uncaptioned=uncaptioned,
-        fingerprint=Benchmark(name, split, clips).fingerprint,
-    )
-    return check, paths
-
-
-def _open_all(
-    result: Verification, paths: dict[str, Path], workers: int, on_progress: Callable[[int, int], None]
-) -> None:
-    """Open every video, and note in ``result.unreadable`` those that cannot be."""
-    videos = {path: video for video, path in paths.items()}
+    if quick:
+        return result
+    videos, workers = {path: video for video, path in paths.items()}, workers or usable_cores()
     on_progress(0, len(videos))
     with closing(run_each(_try_to_open, videos, workers=workers, timeout=PROBE_TIMEOUT, setup=one_thread)) as outcomes:
         for opened, outcome in enumerate(outcomes, start=1):
             if outcome.error is not None:
                 result.unreadable[videos[outcome.job]] = outcome.error
             on_progress(opened, len(videos))
+    return result
 
 
 def _try_to_open(path: Path) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 Rng = np.random.Generator
+Draw = ImageDraw.ImageDraw
 Colour = tuple[float, float, float]
 
 
@@ -22,7 +23,7 @@ def _to_image(pixels: np.ndarray) -> Image.Image:
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 
-def _canvas(pixels: np.ndarray) -> tuple[Image.Image, ImageDraw.ImageDraw]:
+def _canvas(pixels: np.ndarray) -> tuple[Image.Image, Draw]:
     image = _to_image(pixels)
     return image, ImageDraw.Draw(image)
 
@@ -53,9 +54,7 @@ def _ground(
     pixels[top:] = np.array(colour, dtype=np.float32) * shade * depth
 
 
-def _hills(
-    draw: ImageDraw.ImageDraw, rng: Rng, width: int, height: int, base: float, tall: float, colour: Colour
-) -> None:
+def _hills(draw: Draw, rng: Rng, width: int, height: int, base: float, tall: float, colour: Colour) -> None:
     """A chain of rounded hills that stand on ``base``, a share of the height."""
     steps = np.arange(0, width + 8, 8)
     waves = sum(np.sin(steps * rng.uniform(0.01, 0.05) + rng.uniform(0, 6)) for _ in range(3)) / 3
@@ -139,9 +138,8 @@ def _grass(width: int, height: int, rng: Rng) -> Image.Image:
 
 
 def _desert(width: int, height: int, rng: Rng) -> Image.Image:
-    image, draw = _canvas(
-        _gradient(width, height, (0, _vary(rng, (240, 190, 120))), (0.6, (250, 225, 170)), (1, (250, 225, 170)))
-    )
+    stops = ((0, _vary(rng, (240, 190, 120))), (0.6, (250, 225, 170)), (1, (250, 225, 170)))
+    image, draw = _canvas(_gradient(width, height, *stops))
     for base, tone in ((0.62, 0.8), (0.8, 0.92), (1.02, 1.04)):
         _hills(draw, rng, width, height, base, 0.22, _vary(rng, (225 * tone, 165 * tone, 90 * tone), 8))
     pixels = np.asarray(image, dtype=np.float32)
@@ -149,9 +147,8 @@ def _desert(width: int, height: int, rng: Rng) -> Image.Image:
 
 
 def _snow(width: int, height: int, rng: Rng) -> Image.Image:
-    image, draw = _canvas(
-        _gradient(width, height, (0, _vary(rng, (150, 175, 205))), (0.6, (215, 225, 235)), (1, (240, 244, 250)))
-    )
+    stops = ((0, _vary(rng, (150, 175, 205))), (0.6, (215, 225, 235)), (1, (240, 244, 250)))
+    image, draw = _canvas(_gradient(width, height, *stops))
     for _ in range(4):  # mountains with white tops
         x, top, half = rng.uniform(0, width), rng.uniform(0.12, 0.3) * height, rng.uniform(0.25, 0.4) * height
         foot = 0.62 * height
@@ -218,10 +215,8 @@ def _space(width: int, height: int, rng: Rng) -> Image.Image:
 
 def _kitchen(width: int, height: int, rng: Rng) -> Image.Image:
     tile = _vary(rng, [(225, 215, 195), (200, 220, 215), (230, 205, 200)][rng.integers(3)], 10)
-    pixels = np.full((height, width, 3), tile, dtype=np.float32) * (
-        1 + 0.03 * _smooth_noise(rng, width, height, 10)[..., None]
-    )
-    image, draw = _canvas(pixels)
+    shade = 1 + 0.03 * _smooth_noise(rng, width, height, 10)[..., None]
+    image, draw = _canvas(np.full((height, width, 3), tile, dtype=np.float32) * shade)
     step, line = int(rng.uniform(0.1, 0.14) * height), _rgb(_scaled(tile, 0.72))
     for x in range(0, width, step):
         draw.line((x, 0, x, height), fill=line)
@@ -229,9 +224,8 @@ def _kitchen(width: int, height: int, rng: Rng) -> Image.Image:
         draw.line((0, y, width, y), fill=line)
     counter = rng.uniform(0.68, 0.76) * height
     wood = _vary(rng, (150, 95, 55))
-    draw.rectangle(
-        (0, counter, width, counter + 0.07 * height), fill=_rgb((wood[0] * 1.25, wood[1] * 1.25, wood[2] * 1.2))
-    )
+    light = _rgb((wood[0] * 1.25, wood[1] * 1.25, wood[2] * 1.2))
+    draw.rectangle((0, counter, width, counter + 0.07 * height), fill=light)
     draw.rectangle((0, counter + 0.07 * height, width, height), fill=_rgb(wood))
     for x in range(int(rng.uniform(0, 20)), width, int(0.3 * height)):  # cupboard doors with knobs
         draw.line((x, counter + 0.07 * height, x, height), fill=_rgb(_scaled(wood, 0.6)), width=2)
@@ -246,32 +240,24 @@ def _road(width: int, height: int, rng: Rng) -> Image.Image:
     image, draw = _canvas(pixels)
     top, middle, tone = horizon * height, width / 2 + rng.uniform(-0.1, 0.1) * width, rng.uniform(70, 100)
     foot = 0.62 * max(width, height)
-    edges = [
-        (middle - 0.05 * width, top),
-        (middle + 0.05 * width, top),
-        (middle + foot, height),
-        (middle - foot, height),
-    ]
-    draw.polygon(edges, fill=_rgb((tone, tone, tone + 4)))
+    half, grey = 0.05 * width, _rgb((tone, tone, tone + 4))
+    edges = [(middle - half, top), (middle + half, top), (middle + foot, height), (middle - foot, height)]
+    draw.polygon(edges, fill=grey)
     for side in (-1, 1):
-        draw.line(
-            (middle + side * 0.045 * width, top, middle + side * 0.9 * foot, height), fill=(235, 235, 225), width=2
-        )
+        line = (middle + side * 0.045 * width, top, middle + side * 0.9 * foot, height)
+        draw.line(line, fill=(235, 235, 225), width=2)
     for dash in range(5):
         near, far = (dash + 0.6) / 5, dash / 5
         y0, y1 = top + far**1.6 * (height - top), top + near**1.6 * (height - top)
         half0, half1 = 1 + 4 * far, 1 + 4 * near
-        draw.polygon(
-            [(middle - half0, y0), (middle + half0, y0), (middle + half1, y1), (middle - half1, y1)],
-            fill=(245, 210, 70),
-        )
+        dashed = [(middle - half0, y0), (middle + half0, y0), (middle + half1, y1), (middle - half1, y1)]
+        draw.polygon(dashed, fill=(245, 210, 70))
     return image
 
 
 def _underwater(width: int, height: int, rng: Rng) -> Image.Image:
-    pixels = _gradient(
-        width, height, (0, _vary(rng, (60, 180, 200))), (0.8, _vary(rng, (10, 75, 120))), (1, (10, 60, 95))
-    )
+    stops = ((0, _vary(rng, (60, 180, 200))), (0.8, _vary(rng, (10, 75, 120))), (1, (10, 60, 95)))
+    pixels = _gradient(width, height, *stops)
     pixels *= 1 + 0.22 * _smooth_noise(rng, width, height, 7, 4.0)[..., None]  # shafts of light
     image, draw = _canvas(pixels)
     _hills(draw, rng, width, height, 1.0, 0.14, _vary(rng, (150, 140, 100), 12))
@@ -286,16 +272,6 @@ def _underwater(width: int, height: int, rng: Rng) -> Image.Image:
 
 
 _PAINTERS: dict[str, Callable[[int, int, Rng], Image.Image]] = {
-    "sea": _sea,
-    "city": _city,
-    "night": _night,
-    "grass": _grass,
-    "desert": _desert,
-    "snow": _snow,
-    "forest": _forest,
-    "beach": _beach,
-    "space": _space,
-    "kitchen": _kitchen,
-    "road": _road,
-    "underwater": _underwater,
-}
+    "sea": _sea, "city": _city, "night": _night, "grass": _grass, "desert": _desert, "snow": _snow, "forest": _forest,
+    "beach": _beach, "space": _space, "kitchen": _kitchen, "road": _road, "underwater": _underwater,
+}  # fmt: skip

@@ -146,25 +146,15 @@ def draw_size(rng: Random, short_sides: tuple[int, ...] = SHORT_SIDES) -> tuple[
 
 @dataclass(frozen=True)
 class Pose:
-    """How one thing is shown in one frame.
+    """How one thing is shown in one frame."""
 
-    Attributes:
-        x: of its centre, to the right.
-        y: of its centre, downwards.
-        size: of its longer side.
-        angle: degrees, counter-clockwise.
-        clear: opacity, 0 to 1.
-        flipped: mirrored; unflipped things face left.
-        partner: whether it is the second thing of a motion with two.
-    """
-
-    x: float
-    y: float
-    size: float
-    angle: float = 0.0
-    clear: float = 1.0
-    flipped: bool = False
-    partner: bool = False
+    x: float  # of its centre, to the right
+    y: float  # of its centre, downwards
+    size: float  # of its longer side
+    angle: float = 0.0  # degrees, counter-clockwise
+    clear: float = 1.0  # opacity, 0 to 1
+    flipped: bool = False  # mirrored; unflipped things face left
+    partner: bool = False  # whether it is the second thing of a motion with two
 
 
 @dataclass(frozen=True)
@@ -205,10 +195,8 @@ def poses(course: Course, time: float) -> list[Pose]:
     along = (2 * time - 1) * reach  # from -reach to reach
     still = Pose(c.x, c.y, c.size, c.tilt, flipped=c.flipped)
     match c.motion:
-        case "up":
-            return [replace(still, y=-along)]
-        case "down":
-            return [replace(still, y=along)]
+        case "up" | "down":
+            return [replace(still, y=along if c.motion == "down" else -along)]
         case "left" | "right":
             sign = 1 if c.motion == "right" else -1
             turned = -sign * 360 * c.turns * time if c.rolls else c.tilt

@@ -69,17 +69,8 @@ def image_captions(rng: Random, things: tuple[Thing, ...], place: Place) -> list
     captions: list[str] = []
     while len(captions) < IMAGE_CAPTIONS:
         noun, where = " and ".join(_noun(rng, thing) for thing in things), _where(rng, place)
-        sentence = rng.choice(
-            (
-                f"{noun} {where}",
-                f"{noun} {where}",
-                f"there is {noun} {where}",
-                f"{where}, {noun}",
-                f"{where} there is {noun}",
-                f"we see {noun} {where}",
-                noun,
-            )
-        )
+        ways = [f"{noun} {where}", f"{noun} {where}", f"there is {noun} {where}", f"{where}, {noun}"]
+        sentence = rng.choice([*ways, f"{where} there is {noun}", f"we see {noun} {where}", noun])
         if sentence not in captions:
             captions.append(sentence)
     return captions
@@ -104,14 +95,11 @@ def _joined(rng: Random, parts: list[str], *, sentences: bool) -> str:
     if not rest:
         return first
     if len(rest) == 1:
-        ways = [f"{first}, then {rest[0]}", f"{first} and then {rest[0]}", f"first {first}, then {rest[0]}"]
+        (second,) = rest
+        ways = [f"{first}, then {second}", f"{first} and then {second}", f"first {first}, then {second}"]
         if sentences:
-            ways += [
-                f"{first}; after that, {rest[0]}",
-                f"{first} before {rest[0]}",
-                f"after {first}, {rest[0]}",
-                f"{first}, and afterwards {rest[0]}",
-            ]
+            ways += [f"{first}; after that, {second}", f"{first} before {second}"]
+            ways += [f"after {first}, {second}", f"{first}, and afterwards {second}"]
         return rng.choice(ways)
     second, third = rest
     ways = [

@@ -27,15 +27,9 @@ def find_font() -> Path | None:
     if sys.platform == "darwin":
         folders = [home / "Library/Fonts", Path("/Library/Fonts"), Path("/opt/homebrew/share/fonts")]
     elif sys.platform == "win32":
-        folders = [
-            Path(os.environ.get("LOCALAPPDATA", home)) / "Microsoft/Windows/Fonts",
-            Path(os.environ.get("WINDIR", "C:/Windows")) / "Fonts",
-        ]
-    for folder in folders:
-        fonts = sorted(folder.rglob(FONT_FILE)) if folder.is_dir() else []
-        if fonts:
-            return fonts[0]
-    return None
+        user, system = os.environ.get("LOCALAPPDATA", home), os.environ.get("WINDIR", "C:/Windows")
+        folders = [Path(user) / "Microsoft/Windows/Fonts", Path(system) / "Fonts"]
+    return next((font for folder in folders if folder.is_dir() for font in sorted(folder.rglob(FONT_FILE))), None)
 
 
 def font_fingerprint(font: Path) -> str:
@@ -52,12 +46,7 @@ def check_font(font: Path) -> None:
 
 
 class Sprites:
-    """The looks of all things of a world, drawn when first needed.
-
-    Args:
-        kind: ``emoji`` or ``shapes``.
-        font: the emoji font; shapes need none.
-    """
+    """The looks of all things of a world, drawn when first needed; shapes need no font."""
 
     def __init__(self, kind: Kind, font: Path | None) -> None:
         self.font = _open_font(font) if kind == "emoji" and font else None

@@ -13,17 +13,11 @@ SPLITS: tuple[Split, ...] = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Thing:
-    """Something with a name and a look.
+    """Something with a name and a look."""
 
-    Attributes:
-        names: the usual name first, then others.
-        look: an emoji, or a shape and its colour.
-        manner: how it gets about: walk, fly, swim, drive, sail, roll or slide.
-    """
-
-    names: tuple[str, ...]
-    look: str
-    manner: str
+    names: tuple[str, ...]  # the usual name first, then others
+    look: str  # an emoji, or a shape and its colour
+    manner: str  # how it gets about: walk, fly, swim, drive, sail, roll or slide
 
     @property
     def name(self) -> str:
@@ -61,20 +55,8 @@ _EMOJI = {
     "castle 🏰, tent ⛺, pumpkin 🎃, trophy 🏆, bell 🔔, magnet 🧲, chair 🪑, bathtub 🛁, axe 🪓, "
     "backpack 🎒, lollipop 🍭, anchor ⚓, traffic light 🚦",
 }
-SHAPES = (
-    "circle",
-    "square",
-    "triangle",
-    "star",
-    "heart",
-    "cross",
-    "ring",
-    "crescent",
-    "arrow",
-    "diamond",
-    "bolt",
-    "flower",
-)
+SHAPES = ("circle", "square", "triangle", "star", "heart", "cross", "ring", "crescent", "arrow", "diamond", "bolt",
+          "flower")  # fmt: skip
 COLOURS = {
     "red": (214, 40, 40),
     "orange": (247, 127, 0),
@@ -100,24 +82,8 @@ PLACES = (
     Place("road", ("on the road", "on the highway", "on a wide road")),
     Place("underwater", ("under water", "at the bottom of the sea", "deep under the waves")),
 )
-MOTIONS = (
-    "up",
-    "down",
-    "left",
-    "right",
-    "spin",
-    "grow",
-    "shrink",
-    "bounce",
-    "shake",
-    "zigzag",
-    "circle",
-    "appear",
-    "disappear",
-    "chase",
-    "jump over",
-    "hide behind",
-)
+MOTIONS = ("up", "down", "left", "right", "spin", "grow", "shrink", "bounce", "shake", "zigzag", "circle", "appear",
+           "disappear", "chase", "jump over", "hide behind")  # fmt: skip
 WITH_PARTNER = frozenset({"chase", "jump over", "hide behind"})
 HELD_OUT: dict[Split, int] = {"val": 1, "test": 3}  # of each thing's motions, and again of its places
 
@@ -132,11 +98,6 @@ class World:
 
     kind: Kind
     things: tuple[Thing, ...]
-
-    @cached_property
-    def by_name(self) -> dict[str, Thing]:
-        """Things by their usual name."""
-        return {thing.name: thing for thing in self.things}
 
     @cached_property
     def _split_of(self) -> dict[tuple[str, str], Split]:
@@ -170,25 +131,12 @@ class World:
 @lru_cache
 def world(kind: Kind) -> World:
     """The world of emoji, or of drawn shapes."""
-    return World(kind, tuple(_emoji_things() if kind == "emoji" else _shape_things()))
-
-
-def _emoji_things() -> list[Thing]:
-    things = []
-    for manner, listing in _EMOJI.items():
-        for entry in listing.split(", "):
-            names, look = entry.rsplit(" ", 1)
-            things.append(Thing(tuple(names.split("/")), look, manner))
-    return things
-
-
-def _shape_things() -> list[Thing]:
-    manners = {"circle": "roll", "ring": "roll"}
-    return [
-        Thing((f"{colour} {shape}",), f"{shape} {colour}", manners.get(shape, "slide"))
-        for shape in SHAPES
-        for colour in COLOURS
-    ]
+    if kind == "emoji":
+        entries = [(manner, *entry.rsplit(" ", 1)) for manner, each in _EMOJI.items() for entry in each.split(", ")]
+        return World(kind, tuple(Thing(tuple(names.split("/")), look, manner) for manner, names, look in entries))
+    coloured = [(shape, hue) for shape in SHAPES for hue in COLOURS]
+    manners = dict.fromkeys(SHAPES, "slide") | {"circle": "roll", "ring": "roll"}
+    return World(kind, tuple(Thing((f"{hue} {shape}",), f"{shape} {hue}", manners[shape]) for shape, hue in coloured))
 
 
 def _divided(thing: str, others: Sequence[str]) -> dict[tuple[str, str], Split]:
