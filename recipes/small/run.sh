@@ -19,12 +19,14 @@ wait $first; wait $second
 once() { # NAME COMMAND...: a step that is done when its file is there
   [ -e "$work/$1.done" ] || { "${@:2}" 2>&1 | tee -a "$work/$1.log"; touch "$work/$1.done"; }
 }
-once text "$python" "$here/text.py" "$work"
+once text-1 "$python" "$here/text.py" "$work" --out text-1 --rate 5
+once text "$python" "$here/text.py" "$work" --start text-1 --frozen 3 --pairs 512 --steps 300
 cache --worker 0 --workers 1 & rest=$! # on the other core; training takes up new views as they come
 once vision "$python" "$here/vision.py" "$work" --steps 8000
 wait $rest
 once student "$python" "$here/vision.py" "$work" --write student
-once text-2 "$python" "$here/text.py" "$work" --images student --start text --out text-2 --steps 300 --rate 0.3
+once text-2 "$python" "$here/text.py" "$work" --images student --start text --out text-2 --frozen 3 --pairs 512 \
+  --steps 200 --rate 0.3
 once vision-2 "$python" "$here/vision.py" "$work" --text text-2 --start vision --out vision-2 --cluster 0.5 \
   --rate 0.3 --steps 2000
 once assemble "$python" "$here/assemble.py" "$work" "$work/small" --text text-2 --vision vision-2

@@ -1,6 +1,7 @@
 """Train the text tower into the space of cached image vectors.
 
-    python recipes/small/text.py WORK [--out text] [--init FOLDER] [--images teacher|FOLDER] [--steps 800]
+    python recipes/small/text.py WORK --out text-1 --rate 5
+    python recipes/small/text.py WORK --out text --start text-1 --frozen 3 --pairs 512 --steps 300
 
 WORK holds photos/, minilm/ and what the other steps wrote: teacher/, init/. Three terms: captions find their photograph
 among the others of the batch; a noun phrase finds the mean of the photographs that it occurs with; words of the whole
@@ -26,8 +27,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, BertModel, VisionTextDualEncoderModel
 from vectors import Space, stored
 
-PAIRS, PHRASES, WORDS = 256, 128, 64  # texts of each kind in a batch
-RATE, HEAD_RATE, DECAY, WARM_UP = 1e-4, 5e-4, 0.05, 40
+GROUP = 64  # sentences that are padded to one length
+RATE, HEAD_RATE, DECAY, WARM_UP = 1e-4, 2e-4, 0.05, 40
 MAX_TOKENS = 40
 KEEP_NEIGHBOURS = 1.0  # weight of the third term
 UNSEEN = re.findall(  # left out of training by --unseen, to measure words which no caption had
@@ -39,28 +40,53 @@ UNSEEN = re.findall(  # left out of training by --unseen, to measure words which
 
 
 class Texts(nn.Module):
-    """Sentences to vectors of norm 1, [B, D]."""
+    """Sentences to vectors of norm 1, [B, D]. What the first ``frozen`` layers make of a sentence is kept."""
 
-    def __init__(self, folder: Path, width: int | None = None):
+    def __init__(self, folder: Path, width: int, frozen: int = 0) -> None:
         super().__init__()
         model = VisionTextDualEncoderModel.from_pretrained(folder)
-        self.tower, self.projection = model.text_model, model.text_projection
-        if width is not None and width != self.projection.out_features:
+        self.tower, self.projection, self.frozen = model.text_model, model.text_projection, frozen
+        if width != self.projection.out_features:
             self.projection = nn.Linear(self.tower.config.hidden_size, width, bias=False)
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.tower.embeddings.requires_grad_(False)
+        self.tower.encoder.layer[:frozen].requires_grad_(False)
+        self.states: dict[str, Tensor] = {}  # float16 [tokens, 384]
 
     def forward(self, texts: list[str]) -> Tensor:
         """Sentences to vectors, [B, D]; those of like length together, so that little is padded."""
+        self._remember(sorted(set(texts) - self.states.keys()))
+        order = sorted(range(len(texts)), key=lambda place: len(self.states[texts[place]]))
+        parts = []
+        for start in range(0, len(order), GROUP):
+            hidden = [self.states[texts[place]].float() for place in order[start : start + GROUP]]
+            parts.append(self.tower.pooler(self._layers(hidden, self.tower.encoder.layer[self.frozen :])))
+        return normalize(self.projection(torch.cat(parts)[torch.tensor(order).argsort()]), dim=1)
+
+    def _layers(self, rows: list[Tensor], layers: nn.ModuleList) -> Tensor:
+        mask = pad_sequence([torch.ones(len(row), dtype=torch.bool) for row in rows], batch_first=True)
+        hidden = pad_sequence(rows, batch_first=True)
+        for layer in layers:
+            hidden = layer(hidden, mask[:, None, None])
+        return hidden
+
+    @torch.no_grad()
+    def _remember(self, texts: list[str]) -> None:
+        if not texts:
+            return
+        was_training = self.training
+        self.eval()  # no dropout in what is kept
         ids = self.tokenizer(texts, truncation=True, max_length=MAX_TOKENS)["input_ids"]
         order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
-        parts = []
-        for start in range(0, len(order), 64):
-            part = [torch.tensor(ids[place]) for place in order[start : start + 64]]
-            padded = pad_sequence(part, batch_first=True, padding_value=self.tower.config.pad_token_id)
-            mask = pad_sequence([torch.ones_like(row) for row in part], batch_first=True)
-            parts.append(self.tower(input_ids=padded, attention_mask=mask).pooler_output)
-        pooled = torch.cat(parts)[torch.tensor(order).argsort()]
-        return normalize(self.projection(pooled), dim=1)
+        for start in range(0, len(order), GROUP):
+            places = order[start : start + GROUP]
+            padded = pad_sequence([torch.tensor(ids[place]) for place in places], batch_first=True)
+            embedded = self.tower.embeddings(input_ids=padded)
+            rows = [row[: len(ids[place])] for row, place in zip(embedded, places, strict=True)]
+            hidden = self._layers(rows, self.tower.encoder.layer[: self.frozen])
+            for place, row in zip(places, hidden, strict=True):
+                self.states[texts[place]] = row[: len(ids[place])].half()
+        self.train(was_training)
 
     @torch.no_grad()
     def encode(self, texts: list[str]) -> np.ndarray:
@@ -127,7 +153,9 @@ def main() -> None:
     parser.add_argument("--start", help="a text tower that was trained before, such as text")
     parser.add_argument("--images", default="teacher", help="the folder of image vectors")
     parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--pairs", type=int, default=1024, help="captions in a batch; a quarter as many noun phrases")
+    parser.add_argument("--frozen", type=int, default=6, help="layers that stay as they are")
     parser.add_argument("--rate", type=float, default=1.0, help="a factor of both learning rates")
     parser.add_argument("--phrase-weight", type=float, default=0.5)
     parser.add_argument("--neighbour-weight", type=float, default=KEEP_NEIGHBOURS)
@@ -165,7 +193,7 @@ def main() -> None:
     centres = np.stack([images[list(by_phrase[phrase])].mean(0) for phrase in known])
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     weights = np.sqrt([len(by_phrase[phrase]) for phrase in known])
-    model = Texts(args.work / args.init, args.width)
+    model = Texts(args.work / args.init, args.width, args.frozen)
     if args.start:
         model.load_state_dict(torch.load(args.work / args.start / "best.pt", weights_only=True)["model"])
     words = [word for word in model.tokenizer.get_vocab() if word.isascii() and word.isalpha() and len(word) > 2]
@@ -175,7 +203,6 @@ def main() -> None:
     reference = torch.from_numpy(np.concatenate([sentence_vectors(args.work / "minilm", known), np.load(cached)]))
     print(len(files), "views", len(known), "phrases", len(words), "words", flush=True)
 
-    model.tower.embeddings.requires_grad_(False)
     scale = nn.Parameter(torch.tensor(np.log(20.0)))
     body = [weight for weight in model.tower.parameters() if weight.requires_grad]
     groups = [{"params": body, "lr": args.rate * RATE}]
@@ -186,21 +213,22 @@ def main() -> None:
         lambda step: min(step / WARM_UP, 0.5 * (1 + np.cos(np.pi * min(1.0, step / args.steps)))) if step else 1e-3,
     )
     mean = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.99))
+    mean.module.states = model.states
     best, log = -1.0, []
     for step in range(1, args.steps + 1):
         model.train()
-        places = rng.sample(range(len(files)), PAIRS)
+        places = rng.sample(range(len(files)), args.pairs)
         sentences = [rng.choice(photos.captions[files[place]]) for place in places]
         sentences = [shortened(text, rng) if rng.random() < 0.2 else text for text in sentences]
-        chosen = rng.choices(range(len(known)), weights, k=PHRASES)
-        others = rng.sample(range(len(known), len(known) + len(words)), WORDS)
+        chosen = rng.choices(range(len(known)), weights, k=args.pairs // 4)
+        others = rng.sample(range(len(known), len(known) + len(words)), args.pairs // 8)
         short = model([known[place] for place in chosen] + [words[place - len(known)] for place in others])
         long = model(sentences)
         loss = contrast(long, torch.from_numpy(images[places]), scale.exp())
         unique = list({place: row for row, place in enumerate(chosen)}.items())
         rows, targets = [row for _, row in unique], torch.from_numpy(centres[[place for place, _ in unique]])
         loss = loss + args.phrase_weight * contrast(short[rows], targets, scale.exp())
-        lost = neighbours_lost(short, reference[chosen + others], slice(PHRASES, None))
+        lost = neighbours_lost(short, reference[chosen + others], slice(len(chosen), None))
         loss = loss + args.neighbour_weight * lost
         optimizer.zero_grad()
         loss.backward()
