@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from centerclip.files import is_below
-from centerclip.search.store import AddedVideo, File, Floats, Line, LineHit, SegmentHits, Segments, Source, Video
+from centerclip.search.store import AddedVideo, File, Floats, Line, LineHit, SegmentHits, Segments, TextSource, Video
 from centerclip.search.text import index_name, index_text
 
 
@@ -21,7 +21,7 @@ class MemoryView:
     files: dict[str, File] = field(default_factory=dict)
     by_id: dict[str, Segments] = field(default_factory=dict)
     text: dict[str, list[Line]] = field(default_factory=dict)
-    read: frozenset[tuple[str, Source]] = frozenset()
+    read: frozenset[tuple[str, TextSource]] = frozenset()
 
     @property
     def has_lines(self) -> bool:
@@ -65,7 +65,7 @@ class MemoryView:
         """The lines of a video."""
         return sorted(self.text.get(video, []), key=lambda line: line.start)
 
-    def read_videos(self, source: Source) -> set[str]:
+    def read_videos(self, source: TextSource) -> set[str]:
         """The videos whose lines of a source have been set."""
         return {video for video, read in self.read if read == source}
 
@@ -116,7 +116,7 @@ class MemoryStore:
             text=old.text | {video: list(lines) for video, (_, _, lines) in fresh.items()},
         )
 
-    def add_lines(self, video: str, lines: Sequence[Line], source: Source) -> None:
+    def add_lines(self, video: str, lines: Sequence[Line], source: TextSource) -> None:
         """Replace the lines of a source."""
         old = self._view
         kept = [line for line in old.text[video] if line.source != source]

@@ -12,7 +12,7 @@ import pytest
 from centerclip.errors import DamagedIndex, DiskFull, IndexBusy, IndexNotFound, SearchError
 from centerclip.search import sqlite
 from centerclip.search.folder import IndexSettings, writer_lock
-from centerclip.search.sqlite import MIGRATIONS, Database, SqliteStore, journal_mode, read_settings, write_settings
+from centerclip.search.sqlite import MIGRATIONS, Database, SqliteStore, journal_mode, read_settings
 from centerclip.search.store import File, Line
 from tests.search.collection import cannot_open
 from tests.search.conformance import WIDTH, file, unit, video
@@ -20,6 +20,12 @@ from tests.search.conformance import WIDTH, file, unit, video
 SETTINGS = IndexSettings("a/model", "abc", "B2-4,8", frames=4, segments=2, every=1.0, width=WIDTH, roots=["/videos"])
 FIRST_VERSION = Path(__file__).with_name("index-1.sql")
 SAID = Line(1.0, 2.5, "Over the bridge", "subtitle")
+
+
+def write_settings(folder: Path, settings: IndexSettings) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(Database(folder)) as database:
+        database.save_settings(settings)
 
 
 def fill(folder: Path) -> SqliteStore:

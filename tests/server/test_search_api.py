@@ -173,8 +173,8 @@ def test_images_and_clips_are_judged_as_such(client: httpx.Client, index: VideoI
         plain, mixed = upload(client, path.read_bytes()).json(), upload(client, path.read_bytes(), q="a dog").json()
         repeated = client.get("/api/search", params={"query": plain["query"]}).json()
         query = index.encode(**named)
-        expected = index.search_query(query)
-        assert expected.confidence != index.search_query(replace(query, has_text=True)).confidence, "no test otherwise"
+        expected = index.search(query=query)
+        assert expected.confidence != index.search(query=replace(query, has_text=True)).confidence, "no test otherwise"
         assert plain["confidence"] == repeated["confidence"] == pytest.approx(expected.confidence, abs=1e-4)
         assert plain["convincing"] == repeated["convincing"] == expected.convincing
         assert mixed["confidence"] == pytest.approx(index.search("a dog", **named).confidence, abs=1e-4)

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -23,12 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..parallel import usable_cores
-from .matrix import MAX_EXACT_SEGMENTS
-from .sqlite import SqliteStore, SqliteView, connect
-from .store import File, Floats, SegmentHits, Segments, Video
+from .matrix import MAX_EXACT_SEGMENTS, Rows
+from .sqlite import Contents, SqliteStore, SqliteView, connect
+from .store import Floats, SegmentHits, Segments
 
-Rows = NDArray[np.int64]
-Batch = tuple[NDArray[np.int64], NDArray[np.int64], Floats]  # keys [V] and sizes [V] of videos, vectors [sum, D]
+Batch = tuple[Rows, Rows, Floats]  # keys [V] and sizes [V] of videos, vectors [sum, D]
 NAME = "approximate"  # of the value in the database that names the folder in use, and how that begins
 FORMAT = 1
 VIDEOS_PER_BATCH = 2000  # read at a time
@@ -81,8 +80,8 @@ class ApproximateIndex:
         self.description = Description(**json.loads((folder / "description.json").read_text(encoding="utf-8")))
         if self.description.format != FORMAT:
             raise ValueError("another format")
-        self.keys: NDArray[np.int64] = np.load(folder / "keys.npy")  # [V] ascending
-        self.begins: NDArray[np.int64] = np.load(folder / "begins.npy")  # [V + 1] first row of each video
+        self.keys: Rows = np.load(folder / "keys.npy")  # [V] ascending
+        self.begins: Rows = np.load(folder / "begins.npy")  # [V + 1] first row of each video
         self.sample: Floats = np.load(folder / "sample.npy").astype(np.float32)
         self._index = faiss.read_index(str(folder / "lists.faiss"), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         self._lock = threading.Lock()
@@ -126,18 +125,8 @@ class ApproximateIndex:
 class LargeView(SqliteView):
     """A view whose older rows are in an approximate index and in the database, and only the newer ones in memory."""
 
-    def __init__(
-        self,
-        store: SqliteStore,
-        videos: Mapping[str, Video],
-        files: Mapping[str, File],
-        sizes: Mapping[str, int],
-        *,
-        has_lines: bool,
-        index: ApproximateIndex,
-        ids: Mapping[int, str],
-    ) -> None:
-        super().__init__(store, videos, files, sizes, has_lines=has_lines, index=index)
+    def __init__(self, store: SqliteStore, contents: Contents, index: ApproximateIndex, ids: Mapping[int, str]) -> None:
+        super().__init__(store, contents, index)
         self.index = index
         self._ids = [ids.get(key) for key in index.keys.tolist()]  # None where the video is gone
         self._still_there = np.array([each is not None for each in self._ids], dtype=bool)
@@ -242,7 +231,7 @@ def keep_up(store: SqliteStore, queries: Floats) -> None:
             build(target, lambda: _batches(store), store.width, rows, queries)
             store.set_value(NAME, target.name.encode())
         elif newer >= max(EXTEND_ROWS, EXTEND_SHARE * covered.rows):
-            extend(index, lambda: _batches(store, after=covered.last_key), target)
+            extend(index, _batches(store, after=covered.last_key), target)
             store.set_value(NAME, target.name.encode())
     used = (store.value(NAME) or b"").decode()
     for path in folder.glob(f"{NAME}-*"):
@@ -296,46 +285,38 @@ def build(target: Path, batches: Callable[[], Iterator[Batch]], width: int, rows
     index = faiss.index_factory(width, f"IVF{lists},PQ{_codes(width)}np", faiss.METRIC_INNER_PRODUCT)
     index.cp.niter, index.cp.spherical = KMEANS_ITERATIONS, True
     index.train(np.ascontiguousarray(training, dtype=np.float32))
-    _write(target, index, batches(), Description(0, 0, 0, rows, 1, 1.0), training, queries, batches)
+    keys, sizes = _add(index, batches())
+    probes, recall = _tune(index, queries, batches()) if len(queries) else (1, 1.0)
+    _write(target, index, keys, sizes, training, Description(0, 0, 0, rows, probes, recall))
 
 
-def extend(old: ApproximateIndex, fresh: Callable[[], Iterator[Batch]], target: Path) -> None:
+def extend(old: ApproximateIndex, fresh: Iterator[Batch], target: Path) -> None:
     """Add videos that are newer to an index: its lists stay as they were trained."""
-    faiss = _faiss()
-    index = faiss.read_index(str(old.folder / "lists.faiss"))
-    _write(target, index, fresh(), old.description, old.sample, np.zeros((0, index.d), np.float32), None, old)
+    index = _faiss().read_index(str(old.folder / "lists.faiss"))
+    keys, sizes = _add(index, fresh)
+    keys, sizes = np.concatenate([old.keys, keys]), np.concatenate([np.diff(old.begins), sizes])
+    _write(target, index, keys, sizes, old.sample, old.description)
 
 
-def _write(
-    target: Path,
-    index: Any,
-    batches: Iterator[Batch],
-    description: Description,
-    training: Floats,
-    queries: Floats,
-    all_batches: Callable[[], Iterator[Batch]] | None,
-    old: ApproximateIndex | None = None,
-) -> None:
-    faiss = _faiss()
-    keys = [old.keys if old else np.zeros(0, np.int64)]
-    sizes = [np.diff(old.begins) if old else np.zeros(0, np.int64)]
+def _add(index: Any, batches: Iterator[Batch]) -> tuple[Rows, Rows]:
+    """Add videos to an index of faiss; their keys and sizes."""
+    keys, sizes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for batch_keys, batch_sizes, vectors in batches:
         if len(vectors):
             index.add(np.ascontiguousarray(vectors, dtype=np.float32))
         keys.append(batch_keys)
         sizes.append(batch_sizes)
-    all_keys, all_sizes = np.concatenate(keys), np.concatenate(sizes)
-    probes, recall = description.probes, description.recall
-    if all_batches is not None and len(queries):
-        probes, recall = _tune(index, queries, all_batches)
-    description = Description(
-        len(all_keys), int(index.ntotal), int(all_keys[-1]), description.trained_rows, probes, recall
-    )
+    return np.concatenate(keys), np.concatenate(sizes)
+
+
+def _write(target: Path, index: Any, keys: Rows, sizes: Rows, training: Floats, description: Description) -> None:
+    """Write an index of the videos with these keys and sizes, with a sample of its vectors, whole or not at all."""
+    description = replace(description, videos=len(keys), rows=int(index.ntotal), last_key=int(keys[-1]))
     scratch = Path(mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
     try:
-        faiss.write_index(index, str(scratch / "lists.faiss"))
-        np.save(scratch / "keys.npy", all_keys)
-        np.save(scratch / "begins.npy", np.concatenate([[0], np.cumsum(all_sizes)]))
+        _faiss().write_index(index, str(scratch / "lists.faiss"))
+        np.save(scratch / "keys.npy", keys)
+        np.save(scratch / "begins.npy", np.concatenate([[0], np.cumsum(sizes)]))
         step = max(1, len(training) // SAMPLE_ROWS)
         np.save(scratch / "sample.npy", training[::step].astype(np.float16))
         (scratch / "description.json").write_text(json.dumps(asdict(description)), encoding="utf-8")
@@ -345,11 +326,10 @@ def _write(
         raise
 
 
-def _tune(index: Any, queries: Floats, batches: Callable[[], Iterator[Batch]]) -> tuple[int, float]:
+def _tune(index: Any, queries: Floats, batches: Iterator[Batch]) -> tuple[int, float]:
     """The fewest lists to look through with which the tuning queries find their best rows among the candidates."""
     queries = queries[np.linspace(0, len(queries) - 1, min(TUNING_QUERIES, len(queries))).astype(int)]
-    best = _best_rows(batches(), queries)
-    probes, recall = 1, 0.0
+    best, probes = _best_rows(batches, queries), 1
     while True:
         _, rows = index.search(queries, CANDIDATES, params=_faiss().SearchParametersIVF(nprobe=probes))
         recall = float(np.mean([np.isin(each, row).mean() for each, row in zip(best, rows, strict=True)]))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -41,7 +41,7 @@ from .results import (
     seconds_of,
 )
 from .sqlite import Database, SqliteStore
-from .store import File, Floats, Line, Store
+from .store import File, Floats, Line, Store, unit
 from .text import MIN_SHARE, TextHit, merge, search_text
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ class IndexState:
     _catalogue: Catalogue | None = None
 
     @classmethod
-    def open(cls, database: Database, settings: IndexSettings, encoder: Encoder | None = None) -> "IndexState":
+    def open(cls, database: Database, settings: IndexSettings, encoder: Encoder) -> "IndexState":
         """Open an index."""
         store = SqliteStore(database, settings.width, settings.vectors_id)
-        return cls(database.folder, settings, store, encoder or Encoder(settings), Calibration(store))
+        return cls(database.folder, settings, store, encoder, Calibration(store))
 
     def refreshed(self, settings: IndexSettings) -> "IndexState":
         """The same after something has changed, other than what vectors depend on."""
@@ -104,9 +104,8 @@ class IndexState:
             return Query(parts[0], text is not None, self._video_id(video), text or "")
         # Images lie nearer to images than sentences do: divided by the deviation of its scores, each counts alike.
         view = self.store.view()
-        query = np.sum([part / score_deviation(view, part) for part in parts], axis=0)
-        vector = np.asarray(query / max(float(np.linalg.norm(query)), 1e-12), dtype=np.float32)
-        return Query(vector, text is not None, self._video_id(video))
+        total = np.sum([part / score_deviation(view, part) for part in parts], axis=0)
+        return Query(unit(total), text is not None, self._video_id(video))
 
     def _video_id(self, path: Path | None) -> str:
         """Which video of the index a clip is; empty when it is none of them."""
@@ -207,9 +206,7 @@ class VideoIndex:
         with explain_errors(self.folder, "written"), writer_lock(self.folder):
             state = self._open_for_writing(reindex, roots, exclude)
             roots = roots or [Path(root) for root in state.settings.roots]
-            report = update(
-                state, roots, retry=retry, recognisers=recognisers, decoders=decoders, on_progress=on_progress
-            )
+            report = update(state, roots, recognisers, retry=retry, decoders=decoders, on_progress=on_progress)
         report.seconds = time.monotonic() - began
         return report
 
@@ -234,10 +231,9 @@ class VideoIndex:
             # A folder stands for all files in it, also for those to come.
             gone = [folder for folder in folders if any(is_below(path, folder) for path in removed)]
             gone += sorted(path for path in removed if not is_named(path))
-            rules = [glob.escape(path) for path in gone if any(is_below(path, root) for root in roots)]
             covered = [glob.escape(path) for path in gone]
-            earlier = [rule for rule in state.settings.ignore if not any(is_below(rule, each) for each in covered)]
-            ignore = [*earlier, *rules]
+            ignore = [rule for rule in state.settings.ignore if not any(is_below(rule, each) for each in covered)]
+            ignore += [glob.escape(path) for path in gone if any(is_below(path, root) for root in roots)]
             self._save(state, replace(state.settings, roots=roots, ignore=ignore))
             state.store.tidy(state.calibration.vectors)
         return len(removed)
@@ -286,6 +282,7 @@ class VideoIndex:
         *,
         image: "AnyImage | None" = None,
         video: AnyPath | None = None,
+        query: Query | None = None,
         where: Where = "all",
         top: int = 10,
         moments: bool = False,
@@ -309,6 +306,7 @@ class VideoIndex:
                 it stands, ``zep*`` all words that begin so.
             image: an image that looks similar: a file, a PIL image or an array, uint8 ``[H, W, 3]``.
             video: a clip that looks similar. If it is in the index, it is not among the hits.
+            query: those three as :meth:`encode` gives them, in their place.
             where: ``"video"`` looks at what is shown, ``"text"`` at subtitles, chapters, titles and names (and opens no
                 model), ``"all"`` at both. Images and clips have no text.
             top: most hits to return.
@@ -327,53 +325,12 @@ class VideoIndex:
             min_score: leave out hits below.
             collapse: leave out near-duplicates of a better hit, and list them there.
         """
-        if where == "text":
+        if query is None and where == "text":
             if text is None or image is not None or video is not None:
                 raise SearchError("text is searched with words alone: leave out the image and the clip")
             check_sentence(text)
             query = Query(np.zeros(0, np.float32), has_text=True, text=text)
-        else:
-            query = self.encode(text, image=image, video=video)
-        return self.search_query(
-            query,
-            where=where,
-            top=top,
-            moments=moments,
-            folder=folder,
-            name=name,
-            min_duration=min_duration,
-            max_duration=max_duration,
-            after=after,
-            before=before,
-            recorded_after=recorded_after,
-            recorded_before=recorded_before,
-            camera=camera,
-            near=near,
-            min_score=min_score,
-            collapse=collapse,
-        )
-
-    def search_query(
-        self,
-        query: Query,
-        *,
-        where: Where = "all",
-        top: int = 10,
-        moments: bool = False,
-        folder: AnyPath | None = None,
-        name: str | None = None,
-        min_duration: float | None = None,
-        max_duration: float | None = None,
-        after: When = None,
-        before: When = None,
-        recorded_after: When = None,
-        recorded_before: When = None,
-        camera: str | None = None,
-        near: Near | None = None,
-        min_score: float | None = None,
-        collapse: bool = True,
-    ) -> Results:
-        """Find videos by a query of :meth:`encode`; the other arguments are those of :meth:`search`."""
+        query = query or self.encode(text, image=image, video=video)
         filters = Filters(
             None if folder is None else str(_absolute(folder)),
             name,
@@ -396,30 +353,16 @@ class VideoIndex:
         among = catalogue.among(filters)
         if query.video_id in catalogue.files:
             among = [video for video in (catalogue.files if among is None else among) if video != query.video_id]
+        view, wanted = catalogue.view, max(top, JUDGED_HITS)
+        options: dict[str, Any] = {"among": among, "by_moment": moments, "collapse": collapse}
         ranked: list[Ranked] = []
         if where != "text":
-            ranked = rank(
-                catalogue.view,
-                query.vector,
-                max(top, JUDGED_HITS),
-                among=among,
-                by_moment=moments,
-                collapse=collapse,
-                min_score=min_score,
-            )
+            ranked = rank(view, query.vector, wanted, min_score=min_score, **options)
         confidences = state.calibration.confidences(query.vector, ranked, has_text=query.has_text) if ranked else []
         texts: list[TextHit] = []
         if where != "video" and query.text:
             least = max(min_score or 0.0, MIN_SHARE if where == "all" else 0.0)
-            texts = search_text(
-                catalogue.view,
-                query.text,
-                max(top, JUDGED_HITS),
-                among=among,
-                by_moment=moments,
-                collapse=collapse,
-                min_score=least,
-            )
+            texts = search_text(view, query.text, wanted, min_score=least, **options)
         found = merge(ranked, confidences, texts, by_moment=moments)
         grades = [each.grade for each in found[:JUDGED_HITS]]
         convincing = grades[:1] not in ([], ["unlikely"]) or "sure" in grades
@@ -440,9 +383,8 @@ class VideoIndex:
             vector = segments.vectors.mean(axis=0)
         else:
             vector = segments.vectors[max(0, int(np.searchsorted(segments.starts, start, side="right")) - 1)]
-        query = vector / max(float(np.linalg.norm(vector)), 1e-12)
         others = [video for video in catalogue.files if video != video_id]
-        hits = catalogue.hits(rank(catalogue.view, query, top, among=others))
+        hits = catalogue.hits(rank(catalogue.view, unit(vector), top, among=others))
         return Results(hits, bool(hits), 1.0 if hits else 0.0, time.perf_counter() - began)
 
     def segments(
@@ -474,7 +416,7 @@ class VideoIndex:
         encoder = self._open().encoder
         for sentence in sentences:
             check_sentence(sentence)
-        return encoder.text(sentences[0])[None] if len(sentences) == 1 else encoder.texts(sentences)
+        return encoder.texts(sentences)
 
     # ---- listing ----------------------------------------------------------------------------------------------
 

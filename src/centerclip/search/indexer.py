@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..errors import first_line
 from ..files import content_id, find_videos, is_below
 from ..video.errors import VideoError
 from ..video.sampling import Windows
@@ -34,6 +35,7 @@ COMMIT_SECONDS = 2.0  # how much work a kill can cost, beside the videos that ar
 COMMIT_SEGMENTS = 20_000  # how many vectors may wait in memory for the next commit
 NO_LENGTH = (0.0, 0, 1)
 SIDECARS = "sidecars"  # their stamps in the store
+TASKS = {"spoken": "transcribing", "written": "reading text"}  # as the progress bar calls them
 CPU_BATCH = 8  # windows; larger batches are no faster on a CPU, and videos would finish in bursts
 
 
@@ -73,9 +75,9 @@ class Progress:
 def update(
     index: "IndexState",
     roots: list[Path],
+    recognisers: "Sequence[Recogniser]",
     *,
     retry: bool,
-    recognisers: "Sequence[Recogniser]" = (),
     decoders: int | None,
     on_progress: Callable[[Progress], None],
 ) -> IndexReport:
@@ -99,7 +101,8 @@ def update(
             continue
         file = File(str(path), status.st_size, status.st_mtime_ns, "")
         known = before.files.get(file.path)
-        if known is None or not _unchanged(file, known) or (known.failure and retry):
+        changed = known is None or (file.size, file.modified) != (known.size, known.modified)
+        if known is None or changed or (known.failure and retry):
             todo.append(file)
         elif known.failure:
             report.failed[file.path] = known.failure
@@ -111,9 +114,8 @@ def update(
     calibration.encode(index.encoder)
     sidecars = _SidecarStamps(index.store)
     if todo:  # the model is not even opened when nothing is new
-        Indexer(
-            index.store, index.encoder.model(), index.windows, sidecars, decoders=decoders, on_progress=on_progress
-        ).run(todo, report)
+        model = index.encoder.model()
+        Indexer(index.store, model, index.windows, sidecars, decoders, on_progress).run(todo, report)
     _drop_missing(index.store, roots, seen, unreadable, {file.path for file in todo}, report)
     paths: dict[str, list[str]] = defaultdict(list)  # of videos that are below the roots
     for name, each in index.store.view().files.items():
@@ -168,20 +170,21 @@ def _recognise(
     report: IndexReport,
     on_progress: Callable[[Progress], None],
 ) -> None:
-    """Run a recogniser on the videos below the roots that it has not been run on."""
-    from .recognise import TASKS, recognise
-
-    began, task = time.monotonic(), TASKS[recogniser.source]
-    done, failed = recognise(
-        store,
-        recogniser,
-        {video: copies[0] for video, copies in paths.items()},
-        on_video=lambda finished, total: on_progress(
-            Progress(finished, total, 0.0, time.monotonic() - began, task=task)
-        ),
-    )
-    report.texts += done
-    report.text_failed |= failed
+    """Run a recogniser on videos that it has not been run on; each is in the store before the next begins."""
+    began, task, view = time.monotonic(), TASKS[recogniser.source], store.view()
+    done = view.read_videos(recogniser.source)
+    todo = [video for video in paths if video in view.videos and video not in done]
+    for finished, video in enumerate(todo):
+        on_progress(Progress(finished, len(todo), 0.0, time.monotonic() - began, task=task))
+        path = paths[video][0]
+        try:
+            lines = recogniser(path, view.videos[video], view.segments(video))
+        except (VideoError, OSError) as error:
+            report.text_failed[path] = error.detail if isinstance(error, VideoError) else first_line(error)
+        else:
+            store.add_lines(video, lines, recogniser.source)
+            report.texts += 1
+    on_progress(Progress(len(todo), len(todo), 0.0, time.monotonic() - began, task=task))
 
 
 @dataclass
@@ -214,7 +217,6 @@ class Indexer:
         model: "VideoEncoder",
         windows: Windows,
         sidecars: _SidecarStamps | None = None,
-        *,
         decoders: int | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
@@ -346,21 +348,9 @@ class Indexer:
         info, video = task.streamed, task.files[0].video
         assert info is not None
         starts, ends = self.windows.spans(info.duration, info.windows)
-        self._videos.append(
-            (
-                Video(
-                    video,
-                    info.duration,
-                    info.width,
-                    info.height,
-                    time.time(),
-                    "; ".join(filter(None, (info.note, task.note))),
-                    **vars(info.recording),
-                ),
-                Segments(starts, ends, vectors),
-                task.lines,
-            )
-        )
+        note, size = "; ".join(filter(None, (info.note, task.note))), (info.width, info.height)
+        added = Video(video, info.duration, *size, time.time(), note, **vars(info.recording))
+        self._videos.append((added, Segments(starts, ends, vectors), task.lines))
         self._report.added += 1
         self._report.recognised -= 1  # its first file is counted with it
         self._report.video_seconds += info.duration
@@ -417,12 +407,7 @@ def drop(store: Store, paths: set[str]) -> None:
 
 
 def _drop_missing(
-    store: Store,
-    roots: list[Path],
-    seen: set[str],
-    unreadable: Collection[str],
-    new: set[str],
-    report: IndexReport,
+    store: Store, roots: list[Path], seen: set[str], unreadable: Collection[str], new: set[str], report: IndexReport
 ) -> None:
     """Drop files that are gone from the folders that were walked; a folder that is empty now is kept as it was."""
     known = store.view().files
@@ -444,10 +429,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, VideoError):
         return f"{error.reason}: {error.detail}. {error.advice}"
     return f"unreadable: {getattr(error, 'strerror', None) or error}"
-
-
-def _unchanged(file: File, known: File) -> bool:
-    return (file.size, file.modified) == (known.size, known.modified)
 
 
 def _is_as_found(file: File) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import OtherSettings, SearchError
 from .folder import DEFAULT_FRAMES, IndexSettings, default_clustering
-from .store import Floats
+from .store import Floats, unit
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
@@ -70,11 +70,8 @@ class Encoder:
         device: where that one is put: ``"cpu"``, ``"cuda"`` or ``"mps"``; a GPU by default, if there is one.
     """
 
-    def __init__(
-        self, settings: IndexSettings, model: "VideoEncoder | None" = None, *, device: str | None = None
-    ) -> None:
-        self.settings = settings
-        self._model, self._device = model, device
+    def __init__(self, settings: IndexSettings, model: "VideoEncoder | None" = None, device: str | None = None) -> None:
+        self.settings, self._model, self._device = settings, model, device
         self._lock = threading.Lock()
 
     def text(self, sentence: str) -> Floats:
@@ -89,7 +86,7 @@ class Encoder:
 
     def image(self, source: "AnyImage") -> Floats:
         """An image: a video of one frame."""
-        from PIL import Image, ImageOps, UnidentifiedImageError
+        from PIL import Image, ImageOps
 
         try:
             if isinstance(source, np.ndarray):
@@ -98,12 +95,11 @@ class Encoder:
                 image = source if isinstance(source, Image.Image) else Image.open(Path(source).expanduser())
             upright = ImageOps.exif_transpose(image).convert("RGB")
             upright.thumbnail((1024, 1024))  # the model sees less
-        except (OSError, UnidentifiedImageError, ValueError, TypeError, Image.DecompressionBombError) as error:
+        except (OSError, ValueError, TypeError, Image.DecompressionBombError) as error:
             if isinstance(source, np.ndarray | Image.Image):
                 raise SearchError(f"not an image: {error}. Give a PIL image, or uint8 [H, W, 3]") from error
-            raise SearchError(
-                f"cannot open the image {str(source)!r} ({error}). Give a .jpg, .png or .webp file"
-            ) from error
+            reason = f"cannot open the image {str(source)!r} ({error}). Give a .jpg, .png or .webp file"
+            raise SearchError(reason) from error
         return self._mean(np.array(upright)[None])
 
     def video(self, path: str | Path) -> Floats:
@@ -122,8 +118,7 @@ class Encoder:
         squares, mask = to_window(model.preprocess, rgb, model.frames)
         with self._turn(model):
             segments, counts = model.encode_windows(squares[None], mask[None])
-        mean = segments[counts].mean(axis=0)
-        return np.asarray(mean / max(float(np.linalg.norm(mean)), 1e-12), dtype=np.float32)
+        return unit(segments[counts].mean(axis=0))
 
     def _turn(self, model: "VideoEncoder") -> AbstractContextManager[object]:
         """One thread at a time for a torch model; ONNX Runtime takes several."""

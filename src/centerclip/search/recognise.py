@@ -5,7 +5,7 @@ turns a video into lines; another package than those used here can take its plac
 run on it, so that a run that was stopped continues with the next video.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import fspath
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SearchError, extras_named, first_line
-from ..video.errors import VideoError
 from ..video.subtitles import Line, TextSource, plain
-from .store import Floats, Segments, Store, Video
+from .store import Floats, Segments, Video
 from .text import index_text
 
 READ_SIDE = 720  # pixels of the short side of a frame that text is read from: a subtitle is then 30 high
@@ -27,7 +26,6 @@ FIND_SIDE = 736
 MIN_LETTERS = 2  # of a piece of text in a picture; single ones are mostly noise
 MIN_SCORE = 0.6  # of the recogniser, 0 to 1
 
-TASKS = {"spoken": "transcribing", "written": "reading text"}  # as the progress bar calls them
 Picture = NDArray[np.uint8]
 
 
@@ -105,39 +103,6 @@ class PictureText:
         return _merged([pieces[number] for number in sorted(pieces)], segments, self.source)
 
 
-def recognise(
-    store: Store,
-    recogniser: Recogniser,
-    paths: Mapping[str, str],
-    *,
-    on_video: Callable[[int, int], None] = lambda finished, total: None,
-) -> tuple[int, dict[str, str]]:
-    """Run a recogniser on the videos that it has not been run on; each is in the store before the next begins.
-
-    Args:
-        store: where to; the caller holds its lock.
-        recogniser: what with.
-        paths: of the videos, by id.
-        on_video: called with how many are finished, and how many there are.
-
-    Returns:
-        how many videos it was run on, and path and reason of those that could not be read.
-    """
-    view, failed = store.view(), dict[str, str]()
-    done = view.read_videos(recogniser.source)
-    todo = [video for video in paths if video in view.videos and video not in done]
-    for finished, video in enumerate(todo):
-        on_video(finished, len(todo))
-        try:
-            lines = recogniser(paths[video], view.videos[video], view.segments(video))
-        except (VideoError, OSError) as error:
-            failed[paths[video]] = error.detail if isinstance(error, VideoError) else first_line(error)
-        else:
-            store.add_lines(video, lines, recogniser.source)
-    on_video(len(todo), len(todo))
-    return len(todo) - len(failed), failed
-
-
 def _is_same(first: Picture, second: Picture) -> bool:
     small = [picture[::2, ::2].mean(axis=2) for picture in (first, second)]
     return float((np.abs(small[0] - small[1]) > SAME_DIFFERENCE).mean()) < SAME_SHARE
@@ -168,9 +133,8 @@ def open_speech(model: str | Path, device: str | None = None) -> Speech:
     with extras_named():
         from faster_whisper import WhisperModel
     try:
-        whisper = WhisperModel(
-            fspath(model), device=device if device in ("cpu", "cuda") else "auto", compute_type="auto"
-        )
+        place = device if device in ("cpu", "cuda") else "auto"
+        whisper = WhisperModel(fspath(model), device=place, compute_type="auto")
     except Exception as error:  # whatever the package and the hub raise
         raise SearchError(
             f"the speech model {str(model)!r} cannot be opened ({first_line(error)}). Name a folder that holds one, or "

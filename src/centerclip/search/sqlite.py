@@ -15,16 +15,16 @@ from dataclasses import asdict, astuple, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..errors import DamagedIndex, IndexNotFound, SearchError
 from ..files import is_below
-from .folder import LANCE_SETTINGS, READ_ONLY_CODES, IndexSettings, explain_errors, explained, writer_lock
+from .folder import LANCE_SETTINGS, READ_ONLY_CODES, IndexSettings, explain_errors, writer_lock
 from .matrix import MAX_EXACT_SEGMENTS, Block, Buffer, Matrix
 from .roots import Roots, add_root, drop_unused_roots, from_stored, joined, storable, to_stored, video_key
-from .store import AddedVideo, File, Floats, Line, LineHit, Source, Video
+from .store import AddedVideo, File, Floats, Line, LineHit, TextSource, Video
 from .text import index_text
 
 if TYPE_CHECKING:
@@ -37,19 +37,8 @@ MIN_FREE_BYTES = 64 * 2**20  # a file with less room to give back stays as it is
 # Shared memory, which WAL needs, works within one machine only.
 NETWORK_FILE_SYSTEMS = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"}
-    | {
-        "fuse.vmhgfs-fuse",
-        "glusterfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "prl_fs",
-        "smb3",
-        "smbfs",
-        "vboxsf",
-        "virtiofs",
-    }
+    | {"fuse.vmhgfs-fuse", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "prl_fs", "smb3", "smbfs", "vboxsf"}
+    | {"virtiofs"}
 )
 CANNOT_WRITE_CODES = (*READ_ONLY_CODES, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL)
 
@@ -105,26 +94,20 @@ class Database:
 
     def version(self) -> tuple[int, int]:
         """Changes whenever something in the index has changed, whichever process has written it."""
-        with self._lock:
-            try:
-                (changes,) = self._reading().execute("PRAGMA data_version").fetchone()
-            except sqlite3.Error as error:
-                raise explained(error, self.folder, "read") from error
+        with self._lock, explain_errors(self.folder, "read"):
+            (changes,) = self._reading().execute("PRAGMA data_version").fetchone()
             return self._opening, changes
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A connection that sees one state of the database."""
-        with self._lock:
+        with self._lock, explain_errors(self.folder, "read"):
+            connection = self._reading()
+            connection.execute("BEGIN")
             try:
-                connection = self._reading()
-                connection.execute("BEGIN")
-                try:
-                    yield connection
-                finally:
-                    connection.execute("COMMIT")
-            except sqlite3.Error as error:
-                raise explained(error, self.folder, "read") from error
+                yield connection
+            finally:
+                connection.execute("COMMIT")
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -217,10 +200,9 @@ class Database:
             connection.execute(
                 "INSERT OR REPLACE INTO setting VALUES (1, ?, ?)", (json.dumps(content), settings.vectors_id)
             )
-            listed = [to_stored(root) for root in settings.roots]
             connection.execute("UPDATE root SET listed = 0")
-            for path in listed:
-                add_root(connection, path, listed=True)
+            for root in settings.roots:
+                add_root(connection, to_stored(root), listed=True)
             drop_unused_roots(connection)
 
     # ---- inside -----------------------------------------------------------------------------------------------
@@ -230,8 +212,8 @@ class Database:
         stamp = self._stamp()
         if self._reader is None or stamp != self._opened:
             if self._reader is not None:
-                self._reader.close()
-                self._reader = None
+                reader, self._reader = self._reader, None
+                reader.close()
             self._reader = self._open_reader()
             self._opened, self._opening = self._stamp(), next(self._openings)
         return self._reader
@@ -343,13 +325,6 @@ def read_settings(folder: Path) -> IndexSettings:
         return database.settings()
 
 
-def write_settings(folder: Path, settings: IndexSettings) -> None:
-    """Replace the settings of the index in a folder, which is made if it is not there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with closing(Database(folder)) as database:
-        database.save_settings(settings)
-
-
 class SqliteStore:
     """A :class:`~centerclip.search.store.Store` in the file of an index.
 
@@ -374,7 +349,7 @@ class SqliteStore:
         self._buffer, self._last_row = Buffer(self.width), 0
         self._approximate: ApproximateIndex | None = None  # of the older rows, when there are many
         self._approximate_name = ""
-        self._view = SqliteView(self, {}, {}, {}, has_lines=False)
+        self._view = SqliteView(self, Contents({}, {}, {}, has_lines=False))
 
     # ---- writing ----------------------------------------------------------------------------------------------
 
@@ -387,17 +362,15 @@ class SqliteStore:
                 cursor = connection.execute(f"INSERT OR IGNORE INTO video ({VIDEO_COLUMNS}) VALUES ({marks})", values)
                 if cursor.rowcount:
                     key = cursor.lastrowid
-                    columns = [np.asarray(each, "<f4").tobytes() for each in (segments.starts, segments.ends)]
-                    vectors = np.asarray(segments.vectors, "<f2").tobytes()
-                    connection.execute(
-                        "INSERT INTO segments VALUES (?, ?, ?, ?, ?)", (key, len(segments), *columns, vectors)
-                    )
+                    arrays = ((segments.starts, "<f4"), (segments.ends, "<f4"), (segments.vectors, "<f2"))
+                    blobs = [np.asarray(array, kind).tobytes() for array, kind in arrays]
+                    connection.execute("INSERT INTO segments VALUES (?, ?, ?, ?, ?)", (key, len(segments), *blobs))
                     _add_lines(connection, video_key(connection, video.id), lines)
             roots = Roots(connection)
             for file in {file.path: file for file in files}.values():
                 roots.add_file(file)
 
-    def add_lines(self, video: str, lines: Sequence[Line], source: Source) -> None:
+    def add_lines(self, video: str, lines: Sequence[Line], source: TextSource) -> None:
         """Replace the lines of a video that come from ``source``."""
         with self.database.write() as connection:
             key = video_key(connection, video)
@@ -518,12 +491,12 @@ class SqliteStore:
         same_index = not self._open_approximate(connection)
         if videos is old.videos and files is old.files and has_lines == old.has_lines and same_index:
             return old
+        contents = Contents(videos, files, sizes, has_lines)
         if self._approximate is None:
-            return SqliteView(self, videos, files, sizes, has_lines=has_lines)
+            return SqliteView(self, contents)
         from .approximate import LargeView
 
-        index, ids = self._approximate, self._keys
-        return LargeView(self, videos, files, sizes, has_lines=has_lines, index=index, ids=ids)
+        return LargeView(self, contents, self._approximate, self._keys)
 
     def _open_approximate(self, connection: sqlite3.Connection) -> bool:
         """Open the approximate index that the database names; whether it is another one than before."""
@@ -531,13 +504,11 @@ class SqliteStore:
         name = bytes(row[0]).decode() if row else ""
         if name == self._approximate_name:
             return False
-        self._approximate_name, before = name, self._approximate
+        self._approximate_name, before, self._approximate = name, self._approximate, None
         if name:
             from .approximate import open_index
 
             self._approximate = open_index(self, name)
-        else:
-            self._approximate = None
         self._forget_rows(self._approximate)
         return self._approximate is not before
 
@@ -552,12 +523,9 @@ class SqliteStore:
         removed = {self._file_keys.pop(key) for key in gone}
         files = {path: file for path, file in files.items() if path not in removed}
         places = {root: (path, from_stored(path) if listed else "") for root, path, listed in roots}
-        query = (
-            "SELECT file.key, root, path, size, modified, id, failure FROM file LEFT JOIN video ON video = video.key"
-        )
-        for key, root, rest, size, modified, video, failure in connection.execute(
-            f"{query} WHERE file.key > ? ORDER BY file.key", (last,)
-        ):
+        columns = "file.key, root, path, size, modified, id, failure"
+        query = f"SELECT {columns} FROM file LEFT JOIN video ON video = video.key WHERE file.key > ? ORDER BY file.key"
+        for key, root, rest, size, modified, video, failure in connection.execute(query, (last,)):
             path = from_stored(joined(places[root][0], rest))
             self._file_keys[key] = path
             files[path] = File(path, size, modified, video or "", failure, places[root][1])
@@ -577,21 +545,21 @@ class SqliteStore:
             self._last_row = key
 
 
+class Contents(NamedTuple):
+    """What of a view is always in memory: videos and numbers of segments by id, files by path."""
+
+    videos: Mapping[str, Video]
+    files: Mapping[str, File]
+    sizes: Mapping[str, int]
+    has_lines: bool
+
+
 class SqliteView(Matrix):
     """A :class:`~centerclip.search.store.View`: videos and files in memory, rows from the first search on."""
 
-    def __init__(
-        self,
-        store: SqliteStore,
-        videos: Mapping[str, Video],
-        files: Mapping[str, File],
-        sizes: Mapping[str, int],
-        *,
-        has_lines: bool,
-        index: "ApproximateIndex | None" = None,
-    ) -> None:
+    def __init__(self, store: SqliteStore, contents: Contents, index: "ApproximateIndex | None" = None) -> None:
+        videos, files, sizes, self.has_lines = contents
         super().__init__(store.width, videos, files, sizes, partial(store.load_block, videos, index))
-        self.has_lines = has_lines
         self._database = store.database
 
     def lines(self, video: str) -> list[Line]:
@@ -600,7 +568,7 @@ class SqliteView(Matrix):
         with self._database.read() as connection:
             return [Line(*row) for row in connection.execute(f"{query} ORDER BY start, line.key", (video,))]
 
-    def read_videos(self, source: Source) -> set[str]:
+    def read_videos(self, source: TextSource) -> set[str]:
         """Ids of the videos whose lines of a source have been set, also to none."""
         query = "SELECT id FROM read_source JOIN video ON video = key WHERE source = ?"
         with self._database.read() as connection:

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..video.subtitles import Line as Line
-from ..video.subtitles import TextSource
+from ..video.subtitles import TextSource as TextSource
 
 Floats = NDArray[np.float32]
-Source = TextSource
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class LineHit:
     start: float
     end: float
     text: str
-    source: Source
+    source: TextSource
     rank: float
 
 
@@ -123,6 +122,11 @@ class SegmentHits:
 AddedVideo = tuple[Video, Segments, Sequence[Line]]
 
 
+def unit(vector: Floats) -> Floats:
+    """A vector ``[D]`` at norm 1; zeros stay zeros."""
+    return np.asarray(vector / max(float(np.linalg.norm(vector)), 1e-12), dtype=np.float32)
+
+
 class View(Protocol):
     """A store at one moment. It does not change, so a search can use it whatever is written meanwhile.
 
@@ -134,47 +138,37 @@ class View(Protocol):
     @property
     def videos(self) -> Mapping[str, Video]:
         """All videos by id."""
-        ...
 
     @property
     def files(self) -> Mapping[str, File]:
         """All files by path."""
-        ...
 
     @property
     def has_lines(self) -> bool:
         """Whether there is any line of text."""
-        ...
 
     def segments(self, video: str) -> Segments:
         """The segments of a video; KeyError when it is not there."""
-        ...
 
     def size(self, video: str) -> int:
         """How many segments a video has; KeyError when it is not there."""
-        ...
 
     def lines(self, video: str) -> list[Line]:
         """The lines of a video in the order of time."""
-        ...
 
-    def read_videos(self, source: Source) -> set[str]:
+    def read_videos(self, source: TextSource) -> set[str]:
         """Ids of the videos whose lines of a source :meth:`Store.add_lines` has set, also to none."""
-        ...
 
     def search_lines(self, match: str, top: int, *, among: Collection[str] | None = None) -> list[LineHit]:
         """The ``top`` lines that match an FTS5 expression best, of the videos ``among``; all of them by default."""
-        ...
 
     def search_names(
         self, match: str, top: int, *, among: Collection[str] | None = None
     ) -> list[tuple[str, str, float]]:
         """Path, video and rank (less is better) of the ``top`` files whose folders and name match best."""
-        ...
 
     def count(self) -> int:
         """How many segments there are."""
-        ...
 
     def search(self, query: Floats, top: int, *, among: Collection[str] | None = None) -> SegmentHits:
         """The ``top`` segments with the largest dot product with ``query`` ``[D]``.
@@ -184,15 +178,12 @@ class View(Protocol):
             top: how many; fewer come back when there are fewer.
             among: ids of the videos to search; all of them by default. Never a segment of another video.
         """
-        ...
 
     def sample(self, count: int) -> Floats:
         """Vectors ``[N, D]`` of about ``count`` segments, evenly spread over the store, the same ones each time."""
-        ...
 
     def recall(self) -> float:
         """Share of the best segments that ``search`` finds: 1 when it compares all of them."""
-        ...
 
 
 class Store(Protocol):
@@ -206,32 +197,25 @@ class Store(Protocol):
 
     def view(self) -> View:
         """What is in the store now, whichever process has written it. The same object as long as nothing changes."""
-        ...
 
     def add(self, videos: Sequence[AddedVideo], files: Sequence[File]) -> None:
         """Add videos that are not there yet with their segments and lines, then files, or replace those of the same
         paths, all in one step. The videos of files must be there; KeyError when one is not."""
-        ...
 
-    def add_lines(self, video: str, lines: Sequence[Line], source: Source) -> None:
+    def add_lines(self, video: str, lines: Sequence[Line], source: TextSource) -> None:
         """Replace the lines of a video that come from ``source``; KeyError when the video is not there."""
-        ...
 
     def move(self, old: str, new: str) -> int:
         """Files at or below the path ``old`` are at ``new`` from now on; how many there are."""
-        ...
 
     def value(self, name: str) -> "bytes | None":
         """What :meth:`set_value` has kept under a name; None for nothing."""
-        ...
 
     def set_value(self, name: str, value: "bytes") -> None:
         """Keep something small beside the videos."""
-        ...
 
     def remove(self, videos: Collection[str], paths: Collection[str]) -> None:
         """Forget videos with their segments, lines and files, and files. What is not there is no error."""
-        ...
 
     def tidy(self, queries: Floats) -> None:
         """Bring the store into good shape for searching, after many changes.
@@ -239,8 +223,6 @@ class Store(Protocol):
         Args:
             queries: ``[Q, D]`` such as people ask, to tune an approximate index with.
         """
-        ...
 
     def bytes(self) -> int:
         """Size on disk."""
-        ...
