@@ -159,7 +159,7 @@ def _search(service: Service, options: dict[str, Any], encoded: Query, name: str
     if options["where"] == "text" and not encoded.text:
         raise Problem("bad-query", "in: images and clips have no text; leave it out, or search with words alone")
     folder = library.folder(options["folder"]) if options["folder"] else None
-    results = library.index.search_query(encoded, **{**options, "folder": folder})
+    results = library.index.search(query=encoded, **{**options, "folder": folder})
     return search_results(library, results, name, encoded.text)
 
 
