@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from centerclip import VideoIndex
+from centerclip.search.text import marks_in
 from centerclip.server import create_app
 from tests.server.site import Site, site
 
@@ -104,3 +105,17 @@ def test_head_answers_wherever_get_does(client: httpx.Client, ids: dict[str, str
         assert head.headers["content-type"] == get.headers["content-type"]
     assert client.head("/api/videos/" + "0" * 32).status_code == 404
     assert client.post("/api/status").headers["allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "marked"),
+    [
+        ("Two bridges of Paris", "the bridge in paris", ["bridges", "Paris"]),
+        ("Cafe\u0301 noir, we can't stop", 'café "can\'t stop"', ["Cafe\u0301", "can't stop"]),
+        ("日本語の字幕です", "字幕", ["字幕"]),
+        ("😀 zeppelins over <b>x</b>", "zep*", ["zeppelins"]),
+        ("nothing of it", "dog", []),
+    ],
+)
+def test_words_of_a_query_are_marked_where_they_stand(text: str, query: str, marked: list[str]):
+    assert [text[first:last] for first, last in marks_in(text, query)] == marked
