@@ -18,7 +18,7 @@ from centerclip.search.folder import DEFAULT_SHARE, default_clustering
 from centerclip.search.matrix import Buffer
 from centerclip.search.query import is_english
 from centerclip.search.ranking import moments_of, rank
-from centerclip.search.sqlite import SqliteStore, SqliteView
+from centerclip.search.sqlite import Contents, SqliteStore, SqliteView
 from centerclip.search.store import Floats, Segments, Video
 from centerclip.video import read_times
 from tests.search.collection import clip, open_tiny, scenes
@@ -150,7 +150,7 @@ def test_thousands_of_near_duplicates_are_collapsed_one_by_one() -> None:
     for number in range(count):
         buffer.append(str(number), np.zeros(1, np.float32), np.ones(1, np.float32), vectors[number])
     videos = {str(number): Video(str(number), 1.0, 1, 1, 0.0) for number in range(count)}
-    view = SqliteView(store, videos, {}, dict.fromkeys(videos, 1), has_lines=False)
+    view = SqliteView(store, Contents(videos, {}, dict.fromkeys(videos, 1), has_lines=False))
     view.block = buffer.block(videos)
     tracemalloc.start()
     try:
