@@ -1,16 +1,17 @@
 """What clustering saves: counted and measured on small towers, and printed by ``centerclip bench``."""
 
 import json
+import os
 import sys
 
 import pytest
 import torch
-from transformers import CLIPVisionConfig, CLIPVisionModel
+from transformers import CLIPVisionConfig
 from typer.testing import CliRunner
 
 from centerclip.cli import app
 from centerclip.cluster import Setting
-from centerclip.evaluation import costs
+from centerclip.evaluation import costs, speed
 
 run = CliRunner().invoke
 
@@ -18,31 +19,23 @@ run = CliRunner().invoke
 @pytest.fixture
 def small_towers(monkeypatch):
     """The same commands on towers small enough for a test."""
-
-    def make(name, device="cpu"):
-        torch.manual_seed(0)
-        config = CLIPVisionConfig(
-            hidden_size=32, intermediate_size=64, num_hidden_layers=12, num_attention_heads=2,
-            image_size=224, patch_size=costs.PATCH_SIZES[name],
-        )  # fmt: skip
-        return CLIPVisionModel(config).eval()
-
-    monkeypatch.setattr(costs, "make_tower", make)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 12, "num_attention_heads": 2}
+    monkeypatch.setattr(speed, "SIZES", sizes)
 
 
 @pytest.mark.parametrize(("patch", "patches", "published"), [(32, 49, 4.4), (16, 196, 17.6)])
 def test_multiply_adds_of_one_frame_are_the_published_ones(patch, patches, published):
     config = CLIPVisionConfig(hidden_size=768, intermediate_size=3072, num_hidden_layers=12, patch_size=patch)
-    count = costs.multiply_adds(config, Setting.parse("none"), 1, patches) / 1e9
+    count = speed.multiply_adds(config, Setting.parse("none"), 1, patches) / 1e9
     assert count == pytest.approx(published, abs=0.1)
 
 
 def test_multiply_adds_with_clustering():
     config = CLIPVisionConfig(hidden_size=768, intermediate_size=3072, num_hidden_layers=12, patch_size=32)
-    none = costs.multiply_adds(config, Setting.parse("none"), 12, 49)
+    none = speed.multiply_adds(config, Setting.parse("none"), 12, 49)
     # 12 of 12 frames in the first half, 4 of 12 sequences in the second; patch embedding is a little on top.
-    assert costs.multiply_adds(config, Setting.parse("B6-4,49"), 12, 49) / none == pytest.approx(2 / 3, abs=0.01)
-    assert costs.multiply_adds(config, Setting.parse("B6-12,49"), 12, 49) == none
+    assert speed.multiply_adds(config, Setting.parse("B6-4,49"), 12, 49) / none == pytest.approx(2 / 3, abs=0.01)
+    assert speed.multiply_adds(config, Setting.parse("B6-12,49"), 12, 49) == none
 
 
 def test_saved_bytes_fall_with_clustering(small_towers):
@@ -96,16 +89,38 @@ def test_what_cannot_be_measured_is_none(monkeypatch, tmp_path):
     assert peak.gb is None
 
 
-def test_bench_encoder(small_towers):
-    result = run(app, ["bench", "encoder", "--quick", "--rounds", "1", "--tower", "ViT-B/32", "--device", "cpu"])
+ENCODER = ["bench", "encoder", "--rounds", "1", "--tower", "ViT-B/32", "--device", "cpu"]
+CHOSEN = ["--setting", "B6-6,49", "--setting", "token-shift", "--json"]
+
+
+def test_bench_encoder(small_towers, monkeypatch):
+    monkeypatch.setenv("CENTERCLIP_CACHE", "kept")
+    rows = [json.loads(line) for line in run(app, [*ENCODER, *CHOSEN]).output.splitlines()]
+    for engine, precision in (("torch", "float32"), ("onnxruntime", "float32"), ("onnxruntime", "int8")):
+        lines = [row for row in rows if (row["engine"], row["precision"]) == (engine, precision)]
+        settings = ["none", "B6-6,49", *(["token-shift"] if engine == "torch" else [])]
+        assert [row["clustering"] for row in lines] == settings
+        assert all(row["milliseconds"] > 0 and row["ratio"] > 0 for row in lines)
+        assert lines[0]["share"] == 0
+        assert 0 < lines[1]["share"] < 1
+        assert lines[0]["cosine"] > (0.99 if precision == "int8" else 0.99999)
+    assert rows[0]["ratio"] == 1
+    assert os.environ["CENTERCLIP_CACHE"] == "kept"
+
+
+def test_bench_encoder_shows_the_paper_s_settings(small_towers):
+    result = run(app, [*ENCODER, "--quick", "--engine", "torch"], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     assert "spectral:B6-3,49" in result.output
     assert "52.9" not in result.output  # the count is of the tower at hand, not of the real one
-    lines = run(app, ["bench", "encoder", "--quick", "--rounds", "1", "--tower", "ViT-B/32", "--json"]).output
-    costs = [json.loads(line) for line in lines.splitlines()]
-    assert [cost["clustering"] for cost in costs][:2] == ["none", "B6-6,49"]
-    assert all(cost["seconds"] > 0 and cost["limit"] > 0 for cost in costs)
-    assert all(0 < cost["share"] < 1 for cost in costs[1:])
+
+
+def test_bench_encoder_without_torch(small_towers, monkeypatch):
+    monkeypatch.setattr(speed.importlib.util, "find_spec", lambda name: None)
+    rows = [json.loads(line) for line in run(app, [*ENCODER, *CHOSEN]).output.splitlines()]
+    assert {row["engine"] for row in rows} == {"onnxruntime"}
+    assert rows[0]["ratio"] == 1
+    assert run(app, [*ENCODER, "--engine", "torch"]).exit_code != 0
 
 
 def test_bench_memory(small_towers):
@@ -125,9 +140,9 @@ def test_settings_of_one_s_own(small_towers):
     wanted = ["kmedoids[proportional]:B6-4,20", "pooling:B6-4,49", "attention:B6-4,9", "token-shift", "B4-6,9 B8-3,9"]
     options = [word for setting in ["none", *wanted] for word in ("--setting", setting)]
     for command in ("encoder", "memory"):
-        extra = ["--rounds", "1"] if command == "encoder" else []
+        extra = ["--rounds", "1", "--engine", "torch"] if command == "encoder" else []
         result = run(app, ["bench", command, "--tower", "ViT-B/32", "--json", *extra, *options])
         lines = [json.loads(line) for line in result.stdout.splitlines()]
-        assert [line["clustering"] for line in lines] == ["none", *wanted]
+        assert [line["clustering"] for line in lines if line.get("precision") != "bfloat16"] == ["none", *wanted]
     shown = run(app, ["bench", "memory", "--tower", "ViT-B/32", *options], env={"COLUMNS": "200"}).stdout
     assert "kmedoids[proportional]:B6-4,20" in shown

@@ -1,10 +1,13 @@
-"""``centerclip bench``: what clustering saves on this machine, with random weights of the real sizes."""
+"""``centerclip bench``: what clustering, engines and precisions save here, with random weights of the real sizes."""
 
+import importlib.util
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from ..errors import MissingExtra
 
 if TYPE_CHECKING:
     import torch
@@ -32,35 +35,43 @@ def encoder(
     quick: Quick = False,
     tower: Towers = "all",
     setting: Settings = None,
+    engine: Annotated[
+        Literal["all", "torch", "onnxruntime"], typer.Option(help="What runs the model; torch where it is installed.")
+    ] = "all",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; every setting runs once in each.")] = 5,
     device: Device = "auto",
     as_json: JsonLines = False,
 ) -> None:
-    """Time to encode a video at the paper's settings, against no clustering in the same run."""
-    import torch
+    """Time to encode a video at the paper's settings, on each engine and in each precision, in the same run."""
     from rich.console import Console
     from rich.markup import escape
 
-    from ..evaluation.costs import encoder_costs
+    from ..evaluation.speed import encoder_costs
+    from ..parallel import usable_cores
 
-    target = _device(device)
-    cpu = f"CPU, {torch.get_num_threads()} threads"
-    machine = torch.cuda.get_device_name(target) if target.type == "cuda" else cpu
-    table = _table(f"Encoding one video, random weights, {machine}", "time", "faster", "limit", "share", "G MACs")
+    has_torch = engine != "onnxruntime" and importlib.util.find_spec("torch") is not None
+    if engine == "torch" and not has_torch:
+        raise MissingExtra("this needs torch, which is not installed. Type: pip install 'centerclip[torch]'")
+    target = str(_device(device)) if has_torch else "cpu"
+    numbers = ("engine", "precision", "time", "ratio", "cosine", "share", "G MACs")
+    table = _table(f"Encoding one video, random weights, {target}, {usable_cores()} cores", *numbers)
     console = Console()
+    engines = ("torch", "onnxruntime") if engine == "all" else (engine,)
     with Console(stderr=True).status("") as status:
         for name, frames, settings in _chosen(quick, tower, setting):
             status.update(f"{name}, {frames} frames: {', '.join(settings)}")
-            for cost in encoder_costs(name, frames, settings, rounds=rounds, device=target):
+            for cost in encoder_costs(name, frames, settings, engines=engines, rounds=rounds, device=target):
                 if as_json:
-                    typer.echo(json.dumps({**asdict(cost), "device": str(target), "threads": torch.get_num_threads()}))
+                    typer.echo(json.dumps({**asdict(cost), "device": target, "cores": usable_cores()}))
                 table.add_row(
                     cost.tower,
                     str(cost.frames),
                     escape(cost.clustering),
-                    f"{1000 * cost.seconds:.0f} ms",
-                    f"{cost.speedup:.2f}x",
-                    f"{cost.limit:.2f}x",
+                    cost.engine,
+                    cost.precision,
+                    f"{cost.milliseconds:.0f} ms",
+                    f"{cost.ratio:.2f}x",
+                    f"{cost.cosine:.4f}",
                     f"{cost.share:.1%}",
                     f"{cost.giga_multiply_adds:.1f}",
                 )
@@ -68,8 +79,9 @@ def encoder(
     if not as_json:
         console.print(table)
         console.print(
-            "faster: than no clustering, in the same run. limit: the same if choosing tokens took no time, what the\n"
-            "remaining arithmetic allows. share: of the time, in clustering. G MACs: billions of multiply-adds."
+            f"ratio: how many times as fast as {'torch' if has_torch else 'onnxruntime'} in float32 without "
+            "clustering, in the same run. cosine: to\nfloat32 with the same clustering. share: of the time, in "
+            "clustering. G MACs: billions of multiply-adds."
         )
 
 
@@ -121,7 +133,7 @@ def _table(title: str, *numbers: str) -> "Table":
 def _chosen(quick: bool, tower: str, settings: list[str] | None) -> list[tuple[str, int, tuple[str, ...]]]:
     """Tower, frames and clustering of what is measured."""
     from ..cluster import Setting
-    from ..evaluation.costs import PAPER, PATCH_SIZES
+    from ..evaluation.speed import PAPER, PATCH_SIZES
 
     if tower != "all" and tower not in PATCH_SIZES:
         raise typer.BadParameter(f"no tower {tower!r}; choose {', '.join(PATCH_SIZES)} or all", param_hint="--tower")

@@ -1,8 +1,8 @@
-"""What clustering saves: time, arithmetic and training memory, each against no clustering in the same run.
+"""What clustering saves in training: memory, and the time of a trained model, against no clustering in the same run.
 
-``encoder_costs`` and ``memory_costs`` measure vision towers of the real sizes with random weights (`centerclip bench`),
+``memory_costs`` measures vision towers of the real sizes with random weights (`centerclip bench memory`),
 ``measure_costs`` a model that was trained (the tables of `centerclip report`). Settings take turns, and medians are
-compared, because other work on a machine comes and goes.
+compared, because other work on a machine comes and goes. How long encoding takes by engine: :mod:`.speed`.
 """
 
 import statistics
@@ -17,35 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..cluster import Clusters, Setting, SigmaWarning
-from ..cluster.segments import METHODS, Chooser, chooser_for
+from ..cluster import Setting, SigmaWarning
 from ..model import CenterCLIP
-from ..model.attachment import attach, detach, token_layout
-
-PATCH_SIZES = {"ViT-B/32": 32, "ViT-B/16": 16}
-# Methods that choose by the tokens alone, so that choosing can be timed, or left out, apart from the blocks.
-SEPARABLE = tuple(name for name in METHODS if name != "attention")
-# The settings of the paper's tables: tower, frames, clustering.
-PAPER = (
-    ("ViT-B/32", 12, ("B6-6,49", "B6-4,49", "B6-3,49", "spectral:B6-4,49", "spectral:B6-3,49")),
-    ("ViT-B/32", 60, ("B6-15,49", "B6-12,49", "spectral:B6-20,49", "spectral:B6-15,49")),
-    ("ViT-B/16", 12, ("B6-4,160", "spectral:B6-4,160")),
-    ("ViT-B/16", 60, ("B6-15,160", "spectral:B6-15,160")),
-)
-
-
-@dataclass(frozen=True)
-class EncoderCost:
-    """One line of the encoder table."""
-
-    tower: str
-    frames: int
-    clustering: str
-    seconds: float  # a video
-    speedup: float  # against no clustering, in the same run
-    limit: float  # the speed-up if choosing tokens took no time
-    share: float  # of the time, in choosing tokens
-    giga_multiply_adds: float
+from ..model.attachment import attach, detach
+from .speed import tower_config
 
 
 @dataclass(frozen=True)
@@ -64,11 +39,7 @@ def make_tower(name: str, device: str | torch.device = "cpu") -> Any:
     from transformers import CLIPVisionConfig, CLIPVisionModel
 
     torch.manual_seed(0)
-    config = CLIPVisionConfig(
-        hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12,
-        image_size=224, patch_size=PATCH_SIZES[name],
-    )  # fmt: skip
-    return CLIPVisionModel(config).eval().to(device)
+    return CLIPVisionModel(CLIPVisionConfig(**tower_config(name)["vision_config"])).eval().to(device)
 
 
 def moving_pixels(frames: int, device: str | torch.device = "cpu", *, size: int = 224) -> Tensor:
@@ -79,35 +50,6 @@ def moving_pixels(frames: int, device: str | torch.device = "cpu", *, size: int 
     shifts = [(3 * frame % 70, 2 * frame % 70) for frame in range(frames)]
     video = torch.stack([scene[:, top : top + size, left : left + size] for top, left in shifts])
     return (video + 0.1 * torch.randn(video.shape, generator=generator)).to(device)
-
-
-def encoder_costs(
-    tower: str, frames: int, settings: Iterable[str], *, rounds: int = 5, device: str | torch.device = "cpu"
-) -> Iterator[EncoderCost]:
-    """Time each setting against no clustering: every one once a round, medians over the rounds."""
-    model = make_tower(tower, device)
-    pixels = moving_pixels(frames, device)
-    patches, _ = token_layout(model)
-    sizes = {"blocks": model.config.num_hidden_layers, "frames": frames, "patches": patches}
-    parsed = [setting.check(**sizes) for setting in map(Setting.parse, settings) if setting.method != "none"]
-    choosing: dict[str, list[float]] = {str(setting): [] for setting in parsed}
-    runs: dict[str, Callable[[], float]] = {"none": lambda: _seconds(model, pixels)}
-    for setting in parsed:
-        runs[str(setting)] = _clustered(model, pixels, setting, choosing[str(setting)])
-        if setting.method in SEPARABLE:
-            runs[f"free {setting}"] = _without_choosing(model, pixels, setting)
-    with torch.inference_mode(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", SigmaWarning)  # random weights need not suit the paper's sigma
-        times = _medians(runs, rounds)
-    none = times["none"]
-    count = multiply_adds(model.config, Setting.parse("none"), frames, patches)
-    yield EncoderCost(tower, frames, "none", none, 1.0, 1.0, 0.0, count / 1e9)
-    for setting in parsed:
-        seconds = times[str(setting)]
-        share = statistics.median(choosing[str(setting)][1:]) / seconds  # the first run warms up
-        count = multiply_adds(model.config, setting, frames, patches)
-        limit = none / times.get(f"free {setting}", seconds)
-        yield EncoderCost(tower, frames, str(setting), seconds, none / seconds, limit, share, count / 1e9)
 
 
 def memory_costs(
@@ -140,20 +82,6 @@ def saved_bytes(model: Any, pixels: Tensor) -> int:
         output = model(pixels).pooler_output  # alive until counted, so no storage is reused
     del output
     return sum(saved.values())
-
-
-def multiply_adds(config: Any, setting: Setting, frames: int, patches: int, prefix: int = 1) -> int:
-    """Multiply-adds of a vision tower on one video: patches, blocks and attention; clustering not included."""
-    width, inner = config.hidden_size, config.intermediate_size
-    total = frames * patches * config.num_channels * config.patch_size**2 * width
-    sequences, length = frames, patches + prefix
-    stages = {stage.block: stage for stage in setting.stages}
-    for block in range(1, config.num_hidden_layers + 1):
-        per_token = 4 * width * width + 2 * width * inner
-        total += sequences * (length * per_token + 2 * length * length * width)
-        if block in stages:
-            sequences, length = stages[block].segments, stages[block].k + prefix
-    return total
 
 
 MIN_ROUNDS = 7
@@ -244,56 +172,13 @@ class PeakMemory:
 
 
 @contextmanager
-def _attached(model: Any, setting: Setting, frames: int, chooser: Chooser | None = None) -> Iterator[None]:
+def _attached(model: Any, setting: Setting, frames: int) -> Iterator[None]:
     """Clustering for the length of a block."""
-    attach(model, setting, frames=frames, chooser=chooser)
+    attach(model, setting, frames=frames)
     try:
         yield
     finally:
         detach(model)
-
-
-def _clustered(model: Any, pixels: Tensor, setting: Setting, choosing: list[float]) -> Callable[[], float]:
-    """A timed run with a setting; it also adds the seconds that choosing tokens took to ``choosing``."""
-    chooser: Chooser | None = None
-    if setting.method in SEPARABLE:
-        merged = len(pixels) // setting.stages[0].segments
-        choose = chooser_for(setting.method, setting.options, merged, token_layout(model)[0], False, None)
-
-        def timed(tokens: Tensor, k: int) -> Tensor | Clusters:
-            start = _now(tokens.device)
-            clusters = choose(tokens, k)
-            choosing[-1] += _now(tokens.device) - start
-            return clusters
-
-        chooser = timed
-
-    def run() -> float:
-        choosing.append(0.0)
-        with _attached(model, setting, len(pixels), chooser):
-            return _seconds(model, pixels)
-
-    return run
-
-
-def _without_choosing(model: Any, pixels: Tensor, setting: Setting) -> Callable[[], float]:
-    """A timed run with ids that cost nothing: the limit that the remaining arithmetic sets."""
-
-    def first_tokens(tokens: Tensor, k: int) -> Clusters:
-        order = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
-        return Clusters(order[:, :k], order % k)
-
-    def run() -> float:
-        with _attached(model, setting, len(pixels), first_tokens):
-            return _seconds(model, pixels)
-
-    return run
-
-
-def _medians(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Seconds of each, after one round that warms up."""
-    times = [{name: run() for name, run in runs.items()} for _ in range(1 + rounds)]
-    return {name: statistics.median(each[name] for each in times[1:]) for name in runs}
 
 
 def _seconds(function: Callable[[Tensor], object], pixels: Tensor) -> float:

@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -220,6 +221,7 @@ class OnnxEncoder:
         self.preprocess = load_preprocess(folder, _side(self._vision_config.get("image_size", 224)))
         self.protocol: Protocol = saved.get("protocol", "clean")
         self._max_tokens: int | None = saved.get("max_tokens", saved.get("words"))
+        self.clustering_seconds = 0.0  # spent between the parts of the tower so far
         self._lock = threading.Lock()
         self._tokenizer: SentenceTokenizer | None = None
         self._text: InferenceSession | None = None
@@ -278,6 +280,15 @@ class OnnxEncoder:
         self.frames = frames
         self._parts: list[InferenceSession] = []
 
+    def in_precision(self, precision: str) -> "OnnxEncoder":
+        """The same model in another precision, whether that is close to float32 or not: to compare them."""
+        other = copy.copy(self)
+        if precision == "int8":
+            other._add_int8()
+        other.precision, other._text = precision, None
+        other._parts = []
+        return other
+
     def batch_size(self) -> int:
         """How many windows to encode at a time: their tokens wait together between two parts of the tower."""
         width = self._vision_config.get("hidden_size", 768)
@@ -318,7 +329,9 @@ class OnnxEncoder:
         hidden = self._run(parts[0], len(rgb), rgb=rgb.reshape(-1, size, size, 3))
         sizes = bias = None
         for number, stage in enumerate(self._setting.stages):
+            start = time.perf_counter()
             hidden, sizes, bias = self._reduce(hidden, number, stage, sizes)
+            self.clustering_seconds += time.perf_counter() - start
             inputs = {f"hidden_{stage.block}": hidden, **({} if bias is None else {"bias": bias})}
             hidden = self._run(parts[number + 1], len(rgb), **inputs)
         vectors = _normalised(hidden).reshape(len(rgb), -1, self.width)
@@ -434,8 +447,7 @@ class OnnxEncoder:
             if not has_exact:
                 raise ModelError(f"{self.folder} holds 8-bit weights alone; choose int8, or export it in float32")
             return EXACT
-        if has_exact and self._form.folder.parent == cache_folder():
-            self._form = add_int8(self._form, lambda: sample_windows(self.preprocess)[::CALIBRATED])
+        self._add_int8()
         if not self._form.has("int8"):
             if wanted == "int8":
                 raise ModelError(f"{self.folder} holds no 8-bit weights; choose {EXACT}, or export it with int8")
@@ -446,6 +458,11 @@ class OnnxEncoder:
         if wanted == "int8" and closeness.complaint:
             raise ModelError(f"int8 is not close enough to float32 with {self.folder}: {closeness.complaint}")
         return choose(self.report, ["int8"]) if wanted == "auto" else "int8"
+
+    def _add_int8(self) -> None:
+        """Make 8-bit weights, where the model is in the cache and has none."""
+        if self._form.has(EXACT) and self._form.folder.parent == cache_folder():
+            self._form = add_int8(self._form, lambda: sample_windows(self.preprocess)[::CALIBRATED])
 
     def _text_precision(self) -> str:
         """The precision of the text tower: that of the model, unless it is slower than float32 on this machine."""
@@ -460,13 +477,8 @@ class OnnxEncoder:
         """Compare int8 with float32, and keep the report."""
         blocks = self._form.blocks
         clustering = f"B{max(1, blocks // 2)}-{WINDOW_FRAMES // 2},1/3" if blocks > 1 else "none"
-        encoders = []
-        for precision in (EXACT, "int8"):
-            encoder = copy.copy(self)
-            encoder.precision, encoder._text = precision, None
-            encoders.append(encoder)
         with said(f"Comparing 8-bit weights of {self.folder.name} with float32 on this machine; this is done once"):
-            closeness = compare(encoders[0], encoders[1], clustering)
+            closeness = compare(self.in_precision(EXACT), self.in_precision("int8"), clustering)
         self._report = keep_report(self._form, closeness.precision, asdict(closeness))
         return closeness
 

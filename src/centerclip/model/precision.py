@@ -31,6 +31,7 @@ MIN_COSINE = {"bfloat16": 0.999, "int8": 0.99}
 MIN_ORDER = 0.95
 MIN_SPEED = 1.1  # times as fast; less is not worth any difference
 WINDOWS, WINDOW_FRAMES, ROUNDS = 12, 4, 3
+DRIFT = 61  # pixels that a drawn scene moves, at most
 SENTENCES = (
     "a dog",
     "a child blows out the candles of a birthday cake",
@@ -144,21 +145,22 @@ def sample_windows(preprocess: "Preprocess") -> Pixels:
             windows.append(read_squares(preprocess, clip, WINDOW_FRAMES).rgb)
         except (VideoError, OSError):
             continue
-    windows += [_drawn(preprocess.size, seed) for seed in range(WINDOWS - len(windows))]
+    windows += [drawn_frames(preprocess.size, WINDOW_FRAMES, seed) for seed in range(WINDOWS - len(windows))]
     return np.stack(windows)
 
 
-def _drawn(size: int, seed: int) -> Pixels:
-    """A few frames of soft patches of colour that drift, with noise: the spectrum of photographs, roughly."""
+def drawn_frames(size: int, count: int, seed: int = 0) -> Pixels:
+    """Frames ``[count, size, size, 3]`` of patches of colour that drift, with noise: like photographs, roughly."""
     random = np.random.default_rng(seed)
-    scene = np.zeros((size + 16, size + 16, 3))
+    side = size + DRIFT
+    scene = np.zeros((side, side, 3))
     for cells in (4, 16, 64):  # large shapes are strong, small ones weak
-        side = -(-len(scene) // cells)
-        noise = random.standard_normal((cells, cells, 3)).repeat(side, 0).repeat(side, 1)
-        scene += noise[: len(scene), : len(scene)] * 200 / cells**0.5
-    frames = [scene[4 * step : 4 * step + size, 3 * step : 3 * step + size] for step in range(WINDOW_FRAMES)]
-    noisy = np.stack(frames) + 128 + 4 * random.standard_normal((WINDOW_FRAMES, size, size, 3))
-    return noisy.clip(0, 255).astype(np.uint8)
+        width = -(-side // cells)
+        noise = random.standard_normal((cells, cells, 3)).repeat(width, 0).repeat(width, 1)
+        scene += noise[:side, :side] * 200 / cells**0.5
+    starts = [(3 * step % DRIFT, 2 * step % DRIFT) for step in range(count)]
+    frames = np.stack([scene[top : top + size, left : left + size] for top, left in starts])
+    return (frames + 128 + 4 * random.standard_normal(frames.shape)).clip(0, 255).astype(np.uint8)
 
 
 def _cosine(first: Floats, second: Floats) -> float:
@@ -198,8 +200,18 @@ def _speed(exact: Callable[[], object], lower: Callable[[], object]) -> float:
 @lru_cache(maxsize=1)
 def processor() -> str:
     """The name of this machine's processor."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+@lru_cache(maxsize=1)
+def processor_flags() -> set[str]:
+    """The instructions that this machine's processor has, as far as the system tells: Linux does."""
+    return set((_cpuinfo("flags") or _cpuinfo("Features")).split())
+
+
+def _cpuinfo(key: str) -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from ..cluster import Setting, Stage
 from ..data.benchmark import format_of
 from ..data.formats import Protocol
-from ..evaluation.costs import multiply_adds
+from ..evaluation.speed import multiply_adds
 from ..training.recipe import Recipe, read_recipe, recipes_folder
 from .catalogue import Report, Row
 
