@@ -11,8 +11,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,19 +69,10 @@ def train(
     on_step: Callable[[Progress], None] = lambda progress: None,
     on_validation: Callable[[int, Evaluation], None] = lambda epoch, result: None,
 ) -> dict[str, Any]:
-    """Train by a recipe in the folder of a run, resuming from its checkpoint; the best model is in ``folder/best``.
+    """Train by a recipe in the folder of a run, which exists, resuming from its checkpoint.
 
-    Args:
-        recipe: the settings.
-        data: training split and the split that chooses the best epoch.
-        folder: of the run; it exists.
-        group: the processes that train together.
-        workers: decoding processes of each, by default its share of the cores.
-        on_step: called after every step.
-        on_validation: called with (epoch, result) after every validation.
-
-    Returns:
-        epoch and metrics of the best validation.
+    Each process of ``group`` has ``workers`` decoding processes, by default its share of the cores. Returns the epoch
+    and metrics of the best validation; its model is in ``folder/best``.
 
     Raises:
         DivergedError: the loss, the gradient or the weights are not finite.
@@ -99,21 +91,14 @@ def train(
     model.gradient_checkpointing(settings.gradient_checkpointing)
     optimizer = make_optimizer(model, settings)
     precision = choose_precision(settings.precision, group.device, recipe.protocol)
+    autocast = partial(torch.autocast, group.device.type, dtype=precision, enabled=precision != torch.float32)
     scaler = torch.amp.GradScaler(group.device.type, enabled=precision == torch.float16)
     loader = Loader(
-        data.train,
-        read_size=model.preprocess.read_size,
-        to_square=model.preprocess.to_square,
-        batch_size=settings.batch_size // group.world,
-        frames=recipe.model.frames,
-        drop_tail=recipe.protocol == "published",
-        items=recipe.data.items,
-        draws=recipe.data.draws,
-        seed=settings.seed,
-        rank=group.rank,
-        world=group.world,
-        workers=workers,
-    )
+        data.train, read_size=model.preprocess.read_size, to_square=model.preprocess.to_square,
+        batch_size=settings.batch_size // group.world, frames=recipe.model.frames,
+        drop_tail=recipe.protocol == "published", items=recipe.data.items, draws=recipe.data.draws, seed=settings.seed,
+        rank=group.rank, world=group.world, workers=workers,
+    )  # fmt: skip
     steps = settings.epochs * len(loader)
 
     held = run_lock(folder) if group.main else nullcontext()
@@ -121,7 +106,7 @@ def train(
         # Resume, if there is a checkpoint.
         done, first_epoch, best = 0, 0, None  # steps taken; epochs trained and validated; the best validation
         if saved := load_checkpoint(folder):
-            done, first_epoch, best = restore(saved, model, optimizer, scaler, folder)
+            done, first_epoch, best = restore(saved, folder, model=model, optimizer=optimizer, scaler=scaler)
         log = RunLog(folder, step=done, epochs=first_epoch) if group.main else None
         if log and not done:
             log.write("start", step=0, steps=steps, protocol=recipe.protocol, data=str(data.train),
@@ -149,8 +134,8 @@ def train(
                 with finite_tokens(done + 1, folder):
                     loss = compute_gradients(
                         model, batch, group,
-                        micro_batch=settings.micro_batch, seed=(settings.seed, done),
-                        autocast=lambda: autocast(group.device, precision), loss_scale=loss_scale,
+                        micro_batch=settings.micro_batch, seed=(settings.seed, done), autocast=autocast,
+                        loss_scale=loss_scale,
                     ).item()  # fmt: skip
                 if not math.isfinite(loss):
                     raise diverged(f"the loss of step {done + 1} is {loss}", folder)
@@ -206,28 +191,14 @@ def train(
 def build_model(recipe: Recipe, captions: Sequence[str]) -> CenterCLIP:
     """The model that a run starts from: pretrained, or new with a tokenizer made from ``captions``."""
     settings = recipe.model
+    common: dict[str, Any] = {"clustering": settings.clustering, "frames": settings.frames}
+    common |= {"similarity_rule": settings.similarity, "protocol": recipe.protocol}
     if settings.start != "new":
-        return CenterCLIP.from_pretrained(
-            settings.start,
-            clustering=settings.clustering,
-            frames=settings.frames,
-            max_tokens=settings.max_tokens,
-            similarity_rule=settings.similarity,
-            protocol=recipe.protocol,
-            temporal=settings.temporal,
-            device="cpu",
-        )
-    sizes = settings.new.model_dump()
-    vocabulary = sizes.pop("vocabulary")
-    del sizes["vocabulary_from"]
-    backbone = new_backbone(Sizes(**sizes, max_tokens=settings.max_tokens), captions, vocabulary=vocabulary)
-    return CenterCLIP(
-        backbone,
-        clustering=settings.clustering,
-        frames=settings.frames,
-        similarity_rule=settings.similarity,
-        protocol=recipe.protocol,
-    )
+        common |= {"max_tokens": settings.max_tokens, "temporal": settings.temporal}
+        return CenterCLIP.from_pretrained(settings.start, **common, device="cpu")
+    new = settings.new.model_dump(exclude={"vocabulary", "vocabulary_from"})
+    sizes = Sizes(**new, max_tokens=settings.max_tokens)
+    return CenterCLIP(new_backbone(sizes, captions, vocabulary=settings.new.vocabulary), **common)
 
 
 def better(metrics: dict[str, dict[str, float]], than: dict[str, dict[str, float]], protocol: Protocol) -> bool:
@@ -267,23 +238,13 @@ def choose_precision(setting: str, device: torch.device, protocol: Protocol) -> 
     return torch.bfloat16 if protocol == "clean" and torch.cuda.is_bf16_supported() else torch.float16
 
 
-def autocast(device: torch.device, precision: torch.dtype) -> AbstractContextManager[object]:
-    """The context of a forward pass in mixed precision."""
-    return torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32)
-
-
 def restore(
-    saved: dict[str, Any],
-    model: CenterCLIP,
-    optimizer: torch.optim.Optimizer,
-    scaler: torch.amp.GradScaler,
-    folder: Path,
+    saved: dict[str, Any], folder: Path, **parts: CenterCLIP | torch.optim.Optimizer | torch.amp.GradScaler
 ) -> tuple[int, int, dict[str, Any] | None]:
     """Load a checkpoint; returns the steps taken, the epochs trained and validated, and the best validation."""
     try:
-        model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        scaler.load_state_dict(saved["scaler"])
+        for name, part in parts.items():
+            part.load_state_dict(saved[name])
         torch.set_rng_state(saved["random"])
     except (KeyError, ValueError, RuntimeError) as error:
         raise CheckpointError(

@@ -17,19 +17,10 @@ from ..errors import AnnotationError, CenterClipError, RecipeError
 Freezable = Literal["patch-embedding", "class-embedding", "position-embedding", "token-embedding", "pre-norm"]
 # What settings are called elsewhere, for "did you mean".
 SETTING_ALIASES = {
-    "learning_rate": "lr",
-    "num_epochs": "epochs",
-    "wd": "weight_decay",
-    "max_words": "max_tokens",
-    "words": "max_tokens",
-    "num_frames": "frames",
-    "accumulation": "micro_batch",
-    "accumulation_steps": "micro_batch",
-    "head_lr": "temporal_lr",
-    "amp": "precision",
-    "dataset": "benchmark",
-    "pretrained": "start",
-}
+    "learning_rate": "lr", "num_epochs": "epochs", "wd": "weight_decay", "max_words": "max_tokens",
+    "words": "max_tokens", "num_frames": "frames", "accumulation": "micro_batch", "accumulation_steps": "micro_batch",
+    "head_lr": "temporal_lr", "amp": "precision", "dataset": "benchmark", "pretrained": "start",
+}  # fmt: skip
 MAX_LOGIT_SCALE = {"published": 4.6052, "clean": math.log(100)}  # the authors' is rounded
 RECIPE_ALIASES = {"minivtt/stills": "minivtt/images"}  # former names
 NO_EFFECT = ("train.checkpoint_minutes", "train.log_every")  # on the weights, bit for bit
@@ -186,10 +177,10 @@ class Recipe(Section):
 
     def differences(self, other: "Recipe") -> list[str]:
         """Settings that differ, as ``train.lr 1e-05 (was 5e-06)``, without those that may change on resume."""
-        before = dict(_flat(other.model_dump()))
+        before = dict(flat(other.model_dump()))
         return [
             f"{name} {value} (was {before[name]})"
-            for name, value in _flat(self.model_dump())
+            for name, value in flat(self.model_dump())
             if value != before[name] and name not in MAY_CHANGE_ON_RESUME
         ]
 
@@ -197,8 +188,7 @@ class Recipe(Section):
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """A recipe from a TOML file, with overrides such as ``train.lr=1e-5`` or ``protocol=clean`` on top.
 
-    Raises:
-        RecipeError: a setting is unknown (the error suggests the nearest one) or its value is invalid.
+    RecipeError says which setting is unknown, and suggests the nearest one, or which value is invalid.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -222,30 +212,22 @@ def make_recipe(content: dict[str, Any], *, source: str) -> Recipe:
 def to_toml(recipe: Recipe) -> str:
     """All settings as TOML, so that the folder of a run records exactly what was run."""
     lines: list[str] = []
-
-    def table(name: str, values: dict[str, Any]) -> None:
-        plain = {key: value for key, value in values.items() if not isinstance(value, dict)}
-        heading = [f"[{name}]"] if name else []
-        lines.extend([*heading, *(f"{key} = {_toml(value)}" for key, value in plain.items()), ""])
-        for key, value in values.items():
-            if key not in plain:
-                table(f"{name}.{key}" if name else key, value)
-
-    table("", recipe.model_dump())
-    return "\n".join(lines)
+    table = ""
+    for name, value in flat(recipe.model_dump()):
+        section, _, key = name.rpartition(".")
+        lines += ["", f"[{section}]"] if section != table else []
+        lines.append(f"{key} = {_toml(value)}")
+        table = section
+    return "\n".join([*lines, ""])
 
 
-def settings_help() -> Iterator[tuple[str, str, str]]:
-    """Every setting with its default and what it means."""
-
-    def walk(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
-        for name, field in section.model_fields.items():
-            if isinstance(field.default, BaseModel):
-                yield from walk(type(field.default), f"{prefix}{name}.")
-            else:
-                yield f"{prefix}{name}", _toml(field.default), field.description or ""
-
-    yield from walk(Recipe, "")
+def settings_help(section: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Every setting of a section with its default and what it means; its name begins with ``prefix``."""
+    for name, field in section.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            yield from settings_help(type(field.default), f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", _toml(field.default), field.description or ""
 
 
 def recipes_folder() -> Path:
@@ -259,16 +241,13 @@ def list_recipes() -> Iterator[tuple[str, str]]:
     """Names such as ``msrvtt/b32-B6-4-49`` and titles: the second line of the file, after its command."""
     folder = recipes_folder()
     for path in sorted(folder.rglob("*.toml")):
-        title = path.read_text(encoding="utf-8").splitlines()[1]
-        yield path.relative_to(folder).with_suffix("").as_posix(), title.removeprefix("#").strip()
+        command, title = path.read_text(encoding="utf-8").splitlines()[:2]
+        if command.startswith("# centerclip train"):  # recipes/clips lists pictures
+            yield path.relative_to(folder).with_suffix("").as_posix(), title.removeprefix("#").strip()
 
 
 def find_recipe(name: str) -> Path:
-    """A recipe by the path of its file, or by the name that ``--list`` shows.
-
-    Raises:
-        RecipeError: there is none; the error suggests the nearest name.
-    """
+    """A recipe by the path of its file, or by the name that ``--list`` shows; RecipeError suggests the nearest."""
     path = Path(name).expanduser()
     if path.is_file():
         return path
@@ -327,10 +306,11 @@ def _nearest(place: list[str]) -> str:
     return f"known are {', '.join(inside or ['protocol', 'model', 'data', 'train'])}"
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(values: dict[str, Any], *, prefix: str = "", separator: str = ".") -> Iterator[tuple[str, Any]]:
+    """The values of nested dicts, with their keys joined."""
     for key, value in values.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, prefix=f"{prefix}{key}{separator}", separator=separator)
         else:
             yield f"{prefix}{key}", value
 

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 from ..errors import CheckpointError, TrainingError, first_line
 from ..files import lock_file, write_atomic
-from .recipe import Recipe, make_recipe, to_toml
+from .recipe import Recipe, flat, make_recipe, to_toml
 
 RECIPE, LOG, CURVE, LOCK = "recipe.toml", "log.jsonl", "curve.png", "run.lock"
 LAST, PREVIOUS = "last.pt", "previous.pt"
@@ -26,12 +26,9 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def open_run(folder: Path, recipe: Recipe) -> None:
-    """Create the folder of a run, or check that the run in it has the same settings.
+    """Create the folder of a run; TrainingError if it has a run with other settings.
 
     Settings that may change on resume (``train.micro_batch``, for example) are recorded as they are now.
-
-    Raises:
-        TrainingError: the folder has a run with other settings.
     """
     path = folder / RECIPE
     if path.exists():
@@ -51,11 +48,7 @@ def open_run(folder: Path, recipe: Recipe) -> None:
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Hold the folder of a run, so that no other process trains in it. The lock ends with the process.
-
-    Raises:
-        TrainingError: another process holds it.
-    """
+    """Hold the folder of a run; TrainingError if another process does. The lock ends with the process."""
     with (folder / LOCK).open("ab") as file:
         if not lock_file(file):
             raise TrainingError(
@@ -70,21 +63,15 @@ def finished(folder: Path) -> bool:
 
 
 class RunLog:
-    """Appends to ``log.jsonl`` and to TensorBoard's files. A resumed run drops what came after its checkpoint.
+    """Appends to ``log.jsonl`` and to TensorBoard's files.
 
-    Args:
-        folder: of the run.
-        step: steps that are done.
-        epochs: epochs that are trained and validated.
+    A resumed run drops what came after its checkpoint: after ``step`` steps, of which ``epochs`` epochs are validated.
     """
 
     def __init__(self, folder: Path, *, step: int, epochs: int) -> None:
         self.path = folder / LOG
-        kept = [
-            line
-            for line in (read_log(folder) if step else [])
-            if line["step"] <= step and not (line["event"] == "validation" and line["epoch"] > epochs)
-        ]
+        kept = [line for line in read_log(folder) if line["step"] <= step] if step else []
+        kept = [line for line in kept if line["event"] != "validation" or line["epoch"] <= epochs]
         write_atomic(self.path, "".join(json.dumps(line) + "\n" for line in kept), durable=True)
         self._file = self.path.open("a", encoding="utf-8")
         self._tensorboard = _tensorboard(folder / "tensorboard", step)
@@ -101,8 +88,9 @@ class RunLog:
                 "again to resume"
             ) from error
         if self._tensorboard is not None:
-            for name, value in _scalars(values):
-                self._tensorboard.add_scalar(f"{event}/{name}", value, step)
+            for name, value in flat(values, separator="/"):
+                if isinstance(value, (int, float)):
+                    self._tensorboard.add_scalar(f"{event}/{name}", value, step)
 
     def close(self) -> None:
         """Close the files."""
@@ -125,16 +113,6 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _scalars(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
-    scalars: list[tuple[str, float]] = []
-    for name, value in values.items():
-        if isinstance(value, dict):
-            scalars += _scalars(value, f"{prefix}{name}/")
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            scalars.append((f"{prefix}{name}", float(value)))
-    return scalars
-
-
 def _tensorboard(folder: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
@@ -144,11 +122,7 @@ def _tensorboard(folder: Path, step: int) -> Any:
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
-    """Write ``last.pt``; the one before becomes ``previous.pt``.
-
-    Raises:
-        CheckpointError: it cannot be written, for example because the disk is full. The old one is kept.
-    """
+    """Write ``last.pt``; the one before becomes ``previous.pt``, and stays when writing fails (CheckpointError)."""
     last, previous = folder / LAST, folder / PREVIOUS
 
     def write(partial: Path) -> None:
@@ -203,6 +177,5 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
         previous = folder / PREVIOUS
         has_previous = path.name == LAST and previous.exists()
         advice = f"resume from {previous}, the one before" if has_previous else "start over"
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise CheckpointError(f"{path} is damaged ({reason}); remove it to {advice}") from error
+        raise CheckpointError(f"{path} is damaged ({first_line(error)}); remove it to {advice}") from error
     return state

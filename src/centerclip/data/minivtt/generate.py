@@ -68,13 +68,11 @@ def make(
     """
     run = _Run(folder, "videos", clip_counts(clips), seed, things, font, force=force)
     plans = [plan for split in SPLITS for plan in plan_clips(world(run.kind), split, run.counts[split], seed)]
-    jobs = [
-        RenderJob(plan, run.files / f"{plan.id}.mp4", seed, run.kind, run.font) for plan in run.skip_existing(plans)
-    ]
+    missing = run.skip_existing(plans)
+    jobs = [RenderJob(plan, run.files / f"{plan.id}.mp4", seed, run.kind, run.font) for plan in missing]
     run.render(render_clip, jobs, workers, on_progress, size=lambda job: 1, name=lambda job: job.target.name)
     written = run.written(plans)
-    captions = ((plan.id, caption, plan.split) for plan in written for caption in clip_captions(plan, seed))
-    write_captions(run.folder, captions)
+    write_captions(run.folder, ((plan.id, text, plan.split) for plan in written for text in clip_captions(plan, seed)))
     write_atomic(run.folder / EVENTS_FILE, events_text(timed_events(plan, seed) for plan in written))
     return run.finish()
 
@@ -109,14 +107,11 @@ def make_images(
         ImageJob(tuple(plans[first : first + BATCH]), run.files, seed, run.kind, run.font)
         for first in range(0, len(plans), BATCH)
     ]
-    run.render(
-        render_images,
-        jobs,
-        workers,
-        on_progress,
-        size=lambda job: len(job.plans),
-        name=lambda job: f"{job.plans[0].id} and the {len(job.plans) - 1} after it",
-    )
+
+    def name(job: ImageJob) -> str:
+        return f"{job.plans[0].id} and the {len(job.plans) - 1} after it"
+
+    run.render(render_images, jobs, workers, on_progress, size=lambda job: len(job.plans), name=name)
     written = run.written(list(split_of))
     write_captions(run.folder, ((plan.id, text, split_of[plan]) for plan in written for text in plan.captions))
     return run.finish()
@@ -182,10 +177,9 @@ class _Run:
 
     def skip_existing(self, plans: Sequence[Plan]) -> list[Plan]:
         """The plans that have no file yet."""
-        existing = {path.stem for path in self.files.glob("*.mp4")}
-        missing = [plan for plan in plans if plan.id not in existing]
-        self.report.skipped = len(plans) - len(missing)
-        return missing
+        existing = {plan.id for plan in self.written(plans)}
+        self.report.skipped = len(existing)
+        return [plan for plan in plans if plan.id not in existing]
 
     def render(
         self,
@@ -198,8 +192,8 @@ class _Run:
         name: Callable[[Job], str],
     ) -> None:
         """Do all jobs, and count what was made and what failed."""
-        show = on_progress or (lambda finished, total: None)
         finished, total = self.report.skipped, sum(self.counts.values())
+        show = on_progress or (lambda finished, total: None)
         show(finished, total)
         remove_partial(self.files)  # of a run that was killed
         try:
