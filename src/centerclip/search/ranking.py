@@ -13,6 +13,7 @@ import io
 import itertools
 import zipfile
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
@@ -115,10 +116,10 @@ def rank(
         if not by_moment and chosen.is_duplicate(video, segments.vectors[best]):
             continue
         moments = moments_of(segments, scores, deviation)
-        entry = Ranked(video, moments, _vector(segments, moments[0]))
-        for each in [_single(view, entry, moment) for moment in entry.moments] if by_moment else [entry]:
-            heapq.heappush(waiting, (-each.score, next(numbers), each))
-        while waiting and -waiting[0][0] >= entry.score:
+        for group in [(moment,) for moment in moments] if by_moment else [moments]:
+            entry = Ranked(video, group, _vector(segments, group[0]))
+            heapq.heappush(waiting, (-entry.score, next(numbers), entry))
+        while waiting and -waiting[0][0] >= moments[0].score:
             chosen.add(heapq.heappop(waiting)[2])
     while waiting:
         entry = heapq.heappop(waiting)[2]
@@ -174,10 +175,6 @@ def _best_first(view: View, query: Floats, top: int, among: Collection[str] | No
         if len(hits.videos) < segments:
             return
         segments *= 4
-
-
-def _single(view: View, entry: Ranked, moment: Moment) -> Ranked:
-    return Ranked(entry.video, (moment,), _vector(view.segments(entry.video), moment))
 
 
 def _vector(segments: Segments, moment: Moment) -> Floats:
@@ -239,17 +236,12 @@ class Calibration:
         self.texts: Floats = np.zeros(0, np.float32)
         self.images: Floats = np.zeros(0, np.float32)
         self.segments = 0  # of the collection when it was measured
-        saved = store.value(CALIBRATION)
-        if saved is not None:
-            try:
-                with np.load(io.BytesIO(saved)) as arrays:
-                    if arrays["vectors"].shape[1:] == (store.width,):
-                        self.vectors, self.texts, self.images = (
-                            arrays[name] for name in ("vectors", "texts", "images")
-                        )
-                        self.segments = int(arrays["segments"])
-            except (OSError, ValueError, KeyError, zipfile.BadZipFile):
-                pass  # damaged: the next run of the indexer makes it again
+        saved = io.BytesIO(store.value(CALIBRATION) or b"")
+        # Where there is none, or it is damaged, the next run of the indexer makes it.
+        with suppress(EOFError, OSError, ValueError, KeyError, zipfile.BadZipFile), np.load(saved) as arrays:
+            if arrays["vectors"].shape[1:] == (store.width,):
+                self.vectors, self.texts, self.images = (arrays[name] for name in ("vectors", "texts", "images"))
+                self.segments = int(arrays["segments"])
 
     def encode(self, encoder: Encoder) -> None:
         """Encode the background sentences, once in the life of an index."""

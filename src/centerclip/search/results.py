@@ -186,19 +186,9 @@ class Status:
 
 @dataclass(frozen=True)
 class Filters:
-    """Which files a search looks at. A video passes when one of its files does.
+    """Which files a search looks at, as :meth:`VideoIndex.search` says. A video passes when one of its files does.
 
-    Attributes:
-        folder: only files below it.
-        name: part of the file's name, or a pattern with ``*`` and ``?``; upper and lower case are the same.
-        min_duration: seconds.
-        max_duration: seconds.
-        after: files changed at this time or later, seconds since 1970.
-        before: files changed before this time.
-        recorded_after: recorded at this time or later by what the container says, seconds since 1970.
-        recorded_before: recorded before this time.
-        camera: part of its make and model; upper and lower case are the same.
-        near: recorded at most so far from a place.
+    Times are seconds since 1970; in names and cameras upper and lower case are the same.
     """
 
     folder: str | None = None
@@ -274,19 +264,16 @@ class Catalogue:
         hits = []
         for entry in ranked:
             files = self.files_of(entry.video, filters, is_offline)
-            best, others = entry.moments[0], (self.files_of(video)[0] for video in entry.duplicates)
             hits.append(
                 Hit(
                     video_id=entry.video,
                     path=Path(files[0].path),
-                    start=best.start,
-                    end=best.end,
-                    score=best.score,
+                    **vars(entry.moments[0]),
                     moments=entry.moments,
                     duration=self.videos[entry.video].duration,
                     copies=tuple(Path(file.path) for file in files[1:]),
-                    duplicates=tuple(Path(file.path) for file in others),
-                    offline=all(is_offline(file) for file in files),
+                    duplicates=tuple(Path(self.files_of(video)[0].path) for video in entry.duplicates),
+                    offline=all(map(is_offline, files)),
                 )
             )
         return hits
@@ -297,25 +284,16 @@ class Catalogue:
         entries = []
         for video_id in self.files if video_ids is None else video_ids:
             files = self.files_of(video_id, None, is_offline)
-            video = self.videos[video_id]
+            facts = {name: fact for name, fact in vars(self.videos[video_id]).items() if name != "id"}
             entries.append(
                 VideoEntry(
                     video_id=video_id,
                     path=Path(files[0].path),
                     copies=tuple(Path(file.path) for file in files[1:]),
-                    duration=video.duration,
-                    width=video.width,
-                    height=video.height,
                     modified=files[0].modified / 1e9,
-                    added=video.added,
                     segments=self.view.size(video_id),
-                    note=video.note,
-                    offline=all(is_offline(file) for file in files),
-                    detail=video.detail,
-                    recorded=video.recorded,
-                    camera=video.camera,
-                    latitude=video.latitude,
-                    longitude=video.longitude,
+                    offline=all(map(is_offline, files)),
+                    **facts,
                 )
             )
         return entries
@@ -341,7 +319,7 @@ def _is_missing(folder: str) -> bool:
         return True
     try:
         with os.scandir(folder) as entries:
-            return not any(not entry.name.startswith(".") for entry in entries)
+            return all(entry.name.startswith(".") for entry in entries)
     except (NotADirectoryError, PermissionError):
         return False
     except OSError:

@@ -27,10 +27,7 @@ class Video:
         added: when it was indexed, seconds since 1970.
         note: a fault of the file that could be read around; empty for most.
         detail: how finely it was indexed; empty where there was no choice.
-        recorded: when it was recorded, seconds since 1970, by what the container says; None when it does not.
-        camera: make and model; empty when the container does not say.
-        latitude: where it was recorded, degrees north; None when the container does not say.
-        longitude: degrees east.
+        recorded, camera, latitude, longitude: as in :class:`~centerclip.video.info.Recording`.
     """
 
     id: str

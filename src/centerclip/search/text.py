@@ -109,12 +109,7 @@ class Term:
 
     def share_in(self, words: Sequence[str]) -> float:
         """How well a line has it, 0 to 1."""
-        best = 0.0
-        for at in range(len(words) - len(self.words) + 1):
-            best = max(best, self.share_at(words, at))
-            if best == 1.0:
-                break
-        return best
+        return max((self.share_at(words, at) for at in range(len(words) - len(self.words) + 1)), default=0.0)
 
     def share_at(self, words: Sequence[str], at: int) -> float:
         """How well the words of a line from ``at`` on are this, 0 to 1."""
@@ -228,16 +223,8 @@ def search_text(
 ) -> list[TextHit]:
     """The videos, or with ``by_moment`` the lines, that have words of a query, best first.
 
-    The name of a file counts, together with the folders that it is in, when it has all of the words.
-
-    Args:
-        view: the collection.
-        query: as it was typed.
-        top: how many.
-        among: ids of the videos to look at; all by default.
-        by_moment: rank lines: a video can come several times.
-        collapse: leave out copies of a better hit, and list them there.
-        min_score: leave out hits below.
+    The name of a file counts, together with the folders that it is in, when it has all of the words. The arguments are
+    those of :func:`~centerclip.search.ranking.rank`, but for the query, which is what was typed.
     """
     terms = terms_of(query)
     match, match_all = match_expression(terms), match_expression(terms, every=True)
@@ -333,11 +320,9 @@ def fuse(
         confidence, place in ``video`` and place in ``text`` of each hit, best first; None where it is not in one.
     """
     shown = list(accumulate(reversed(video), max))[::-1]
-    both = {there: here for here, there in same.items()}
-    merged: list[tuple[float, int | None, int | None]] = []
-    for place, confidence in enumerate(shown):
-        other = both.get(place)
-        merged.append((confidence if other is None else max(confidence, text[other]), place, other))
+    merged: list[tuple[float, int | None, int | None]] = [(each, place, None) for place, each in enumerate(shown)]
+    for other, place in same.items():
+        merged[place] = (max(shown[place], text[other]), place, other)
     merged += [(confidence, None, place) for place, confidence in enumerate(text) if place not in same]
 
     def order(hit: tuple[float, int | None, int | None]) -> tuple[float, bool, int]:
