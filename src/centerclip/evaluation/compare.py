@@ -30,20 +30,14 @@ class Comparison:
 
 
 def compare(first: Evaluation, second: Evaluation) -> Comparison:
-    """Compare two evaluations of the same split, data and gallery by a paired bootstrap over videos.
-
-    Raises:
-        EvaluationError: they are of different data; the message says what differs.
-    """
+    """Compare two evaluations of the same split, data and gallery (else EvaluationError) by a paired bootstrap."""
     check_same(first, second)
     difference: Metrics = {}
     intervals: Intervals = {}
     for direction in DIRECTIONS:
-        samples = paired_samples([first, second], direction)
+        samples, before = paired_samples([first, second], direction), first.metrics[direction]
         intervals[direction] = named(*interval(samples[:, 1] - samples[:, 0]))
-        difference[direction] = {
-            name: second.metrics[direction][name] - first.metrics[direction][name] for name in NAMES
-        }
+        difference[direction] = {name: second.metrics[direction][name] - before[name] for name in NAMES}
     return Comparison(first, second, difference, intervals)
 
 
@@ -55,11 +49,9 @@ def check_same(first: Evaluation, second: Evaluation) -> None:
         ("captions", f"{first.captions:,}", f"{second.captions:,}"),
         ("data", first.fingerprint, second.fingerprint),
     )
-    differing = [f"{name} {a} against {b}" for name, a, b in pairs if a != b]
+    differing = "; ".join(f"{name} {a} against {b}" for name, a, b in pairs if a != b)
     if differing:
-        raise EvaluationError(
-            f"these evaluations cannot be compared because their data differ: {'; '.join(differing)}."
-        )
+        raise EvaluationError(f"these evaluations cannot be compared because their data differ: {differing}.")
 
 
 def paired_samples(results: Sequence[Evaluation], direction: str) -> np.ndarray:
@@ -94,10 +86,7 @@ class Seeds:
     @cached_property
     def metrics(self) -> Metrics:
         """The mean of every metric over the seeds."""
-        return {
-            direction: {name: float(np.mean(self.values(direction, name))) for name in NAMES}
-            for direction in DIRECTIONS
-        }
+        return {each: {name: float(np.mean(self.values(each, name))) for name in NAMES} for each in DIRECTIONS}
 
     def values(self, direction: str, metric: str) -> list[float]:
         """One metric of every seed."""
@@ -106,10 +95,8 @@ class Seeds:
     @cached_property
     def intervals(self) -> Intervals:
         """95 % intervals of the means, over videos; the seeds are not resampled."""
-        return {
-            direction: named(*interval(paired_samples(self.results, direction).mean(axis=1)))
-            for direction in DIRECTIONS
-        }
+        means = {direction: paired_samples(self.results, direction).mean(axis=1) for direction in DIRECTIONS}
+        return {direction: named(*interval(samples)) for direction, samples in means.items()}
 
 
 @dataclass(frozen=True)
@@ -140,7 +127,6 @@ def gain(first: Seeds, second: Seeds, direction: str = "t2v", metric: str = "R1"
     samples = paired_samples((*first.results, *second.results), direction)[:, :, NAMES.index(metric)]
     count = len(first.results)  # samples is [samples, 2 * count]
     low, high = interval(samples[:, count:].mean(axis=1) - samples[:, :count].mean(axis=1))
-    differences = [
-        b - a for a, b in zip(first.values(direction, metric), second.values(direction, metric), strict=True)
-    ]
+    values = zip(first.values(direction, metric), second.values(direction, metric), strict=True)
+    differences = [b - a for a, b in values]
     return Gain(float(np.mean(differences)), float(low), float(high), tuple(differences))

@@ -28,6 +28,10 @@ TEXT_BATCH = 256  # sentences; a small tensor even for large models
 OnProgress = Callable[[str, int, int], None]  # kind of work ("videos", "sentences"), finished, total
 
 
+def no_progress(kind: str, finished: int, total: int) -> None:
+    """For those who do not watch."""
+
+
 @dataclass(frozen=True, eq=False)
 class EncodedBenchmark:
     """The vectors of a benchmark, on the CPU."""
@@ -50,7 +54,7 @@ def evaluate(
     rank: int = 0,
     world: int = 1,
     allow_unreadable: bool = False,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> Evaluation:
     """Measure retrieval in both directions on one split of a benchmark.
 
@@ -74,26 +78,16 @@ def evaluate(
     """
     start = time.perf_counter()
     encoded = encode_benchmark(
-        model,
-        benchmark,
-        batch_size=batch_size,
-        workers=workers,
-        rank=rank,
-        world=world,
-        allow_unreadable=allow_unreadable,
-        on_progress=on_progress,
-    )
+        model, benchmark, batch_size=batch_size, workers=workers, rank=rank, world=world,
+        allow_unreadable=allow_unreadable, on_progress=on_progress,
+    )  # fmt: skip
     return evaluate_vectors(model, encoded, rule=rule, dual_softmax=dual_softmax, started=start)
 
 
 def evaluate_vectors(
-    model: CenterCLIP,
-    encoded: EncodedBenchmark,
-    *,
-    rule: Rule | None = None,
-    dual_softmax: bool = False,
+    model: CenterCLIP, encoded: EncodedBenchmark, *, rule: Rule | None = None, dual_softmax: bool = False,
     started: float | None = None,
-) -> Evaluation:
+) -> Evaluation:  # fmt: skip
     """:func:`evaluate` for a benchmark that is already encoded; ``started`` is the ``perf_counter`` of the start."""
     started = time.perf_counter() if started is None else started
     benchmark, rule = encoded.benchmark, rule or model.rule
@@ -104,27 +98,15 @@ def evaluate_vectors(
     scale = float(model.backbone.logit_scale.detach().exp()) if dual_softmax else None
     ranks = rank_vectors(encoded.texts, videos, owners, dual_softmax_scale=scale, top=TOP_CANDIDATES)
     return Evaluation(
-        metrics=summaries(ranks),
-        benchmark=benchmark.name,
-        split=benchmark.split,
-        gallery=len(benchmark),
-        captions=len(benchmark.captions),
-        missing=benchmark.missing,
-        uncaptioned=benchmark.uncaptioned,
-        unreadable=encoded.unreadable,
-        rule=rule,
-        protocol=model.protocol,
-        dual_softmax=dual_softmax,
-        fingerprint=benchmark.fingerprint,
-        clustering=str(model.clustering),
-        frames=model.frames,
-        max_tokens=model.max_tokens,
-        seconds=time.perf_counter() - started,
-        video_ids=tuple(clip.id for clip in benchmark.videos),
-        caption_texts=benchmark.captions,
+        metrics=summaries(ranks), ranks=ranks, rule=rule, dual_softmax=dual_softmax,
+        benchmark=benchmark.name, split=benchmark.split, fingerprint=benchmark.fingerprint,
+        gallery=len(benchmark), captions=len(benchmark.captions), missing=benchmark.missing,
+        uncaptioned=benchmark.uncaptioned, unreadable=encoded.unreadable,
+        video_ids=tuple(clip.id for clip in benchmark.videos), caption_texts=benchmark.captions,
         video_of_caption=owners.numpy(),
-        ranks=ranks,
-    )
+        clustering=str(model.clustering), frames=model.frames, max_tokens=model.max_tokens, protocol=model.protocol,
+        seconds=time.perf_counter() - started,
+    )  # fmt: skip
 
 
 def encode_benchmark(
@@ -137,22 +119,17 @@ def encode_benchmark(
     rank: int = 0,
     world: int = 1,
     allow_unreadable: bool = False,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> EncodedBenchmark:
     """Encode all videos and, unless ``captions`` is off, their captions.
 
-    With several processes all of them call it, and all get everything. The other arguments are those of
-    :func:`~centerclip.evaluation.evaluate`.
-
-    Batches are the same with any number of processes, which take turns: rounding inside a model may depend on what else
-    is in a batch. Equal sentences are encoded once, so they have equal vectors.
-
-    Raises:
-        EvaluationError: videos cannot be read (it names them) and ``allow_unreadable`` is not set.
+    With several processes all of them call it, and all get everything. The arguments, and what is raised, are those of
+    :func:`evaluate`. Batches are the same with any number of processes, which take turns: rounding inside a model may
+    depend on what else is in a batch. Equal sentences are encoded once, so they have equal vectors.
     """
-    size = _same_everywhere(batch_size or model.batch_size(), model.device, world)
     share = _Share(rank, world, model.device)
-    segments, mask, unreadable = _encode_videos(model, benchmark, share, size, workers, on_progress=on_progress)
+    size = share.smallest(batch_size or model.batch_size())
+    segments, mask, unreadable = _encode_videos(model, benchmark, share, size, workers, on_progress)
     if unreadable and not allow_unreadable:
         first, reason = next(iter(unreadable.items()))
         raise EvaluationError(
@@ -186,10 +163,12 @@ class _Share:
         """The rows of all processes, on the CPU; NCCL wants them on the GPU in between."""
         return own if self.world == 1 else gather(own.to(self.device), self.world).cpu()
 
+    def smallest(self, size: int) -> int:
+        """The smallest of the processes' batch sizes: free memory may differ, batches must not."""
+        return int(self.together(torch.tensor([size])).min())
 
-def _encode_sentences(
-    model: CenterCLIP, sentences: Sequence[str], share: _Share, on_progress: OnProgress | None
-) -> Tensor:
+
+def _encode_sentences(model: CenterCLIP, sentences: Sequence[str], share: _Share, on_progress: OnProgress) -> Tensor:
     """Sentences to vectors ``[C, D]`` of norm 1, each distinct one encoded once."""
     # Sentences of similar length share a batch, because a batch is as wide as its longest.
     distinct = sorted(set(sentences), key=lambda sentence: (len(sentence), sentence))
@@ -198,21 +177,14 @@ def _encode_sentences(
     for first in range(0, len(mine), TEXT_BATCH):
         batch = mine[first : first + TEXT_BATCH]
         parts.append(model.encode_text([distinct[place] for place in batch], half=False).cpu())
-        if on_progress:
-            on_progress("sentences", min(len(distinct), (first + len(batch)) * share.world), len(distinct))
+        on_progress("sentences", min(len(distinct), (first + len(batch)) * share.world), len(distinct))
     vectors, places = share.together(torch.cat(parts)), share.together(torch.tensor(mine, dtype=torch.int64))
     row = {distinct[place]: position for position, place in enumerate(places.tolist())}
     return vectors[torch.tensor([row[sentence] for sentence in sentences], dtype=torch.int64)]
 
 
 def _encode_videos(
-    model: CenterCLIP,
-    benchmark: Benchmark,
-    share: _Share,
-    size: int,
-    workers: int | None,
-    *,
-    on_progress: OnProgress | None,
+    model: CenterCLIP, benchmark: Benchmark, share: _Share, size: int, workers: int | None, on_progress: OnProgress
 ) -> tuple[Tensor, Tensor, dict[str, str]]:
     """segments ``[V, S, D]`` and mask ``[V, S]`` of the videos that can be read, in order, and why others cannot."""
     mine = share.of(len(benchmark), size)
@@ -223,15 +195,17 @@ def _encode_videos(
     clips = [benchmark.videos[place] for place in mine]
     results = encode_in_order(model, clips, partial(decode_clip, model), batch_size=size, decoders=workers, half=False)
     for number, each in enumerate(results):
-        if on_progress:
-            on_progress("videos", min(len(benchmark), (number + 1) * share.world), len(benchmark))
+        on_progress("videos", min(len(benchmark), (number + 1) * share.world), len(benchmark))
         if each.error is not None:
             failures[each.item.id] = failure_text(each.error)
             continue
         segments.append(torch.from_numpy(each.segments)[None])
         masks.append(torch.from_numpy(each.mask)[None])
         places.append(mine[number])
-    failures = _all_failures(failures, share.world)
+    if share.world > 1:
+        everyones: list[dict[str, str]] = [{} for _ in range(share.world)]
+        dist.all_gather_object(everyones, failures)
+        failures = {video: reason for each in everyones for video, reason in each.items()}
     order = share.together(torch.tensor(places, dtype=torch.int64)).argsort()
     found = {clip.id: failures[clip.id] for clip in benchmark.videos if clip.id in failures}
     return share.together(torch.cat(segments))[order], share.together(torch.cat(masks))[order], found
@@ -246,23 +220,6 @@ def decode_clip(model: CenterCLIP, clip: Clip, deliver: Deliver) -> None:
 def failure_text(error: Exception) -> str:
     """Why a video cannot be read, without its path."""
     return f"{error.detail}. {error.advice}" if isinstance(error, VideoError) else str(error)
-
-
-def _all_failures(own: dict[str, str], world: int) -> dict[str, str]:
-    if world == 1:
-        return own
-    everyones: list[dict[str, str]] = [{} for _ in range(world)]
-    dist.all_gather_object(everyones, own)
-    return {video: reason for each in everyones for video, reason in each.items()}
-
-
-def _same_everywhere(size: int, device: torch.device, world: int) -> int:
-    """The smallest of the processes' batch sizes: free memory may differ, batches must not."""
-    if world == 1:
-        return size
-    shared = torch.tensor(size, device=device)
-    dist.all_reduce(shared, dist.ReduceOp.MIN)
-    return int(shared)
 
 
 def _check(vectors: Tensor, name: Callable[[int], str]) -> None:

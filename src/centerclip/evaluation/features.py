@@ -13,14 +13,14 @@ from ..model import CenterCLIP
 from ..model.vectors import Rule, video_vectors
 from ..parallel import usable_cores
 from ..video import probe
-from .evaluate import EncodedBenchmark, OnProgress
+from .evaluate import EncodedBenchmark, OnProgress, no_progress
 from .result import write_csv
 
 Form = Literal["safetensors", "npz"]
 Spans = Sequence[tuple[float, float]]  # start and end of every segment that is real, in seconds
 
 
-def spans_of(model: CenterCLIP, encoded: EncodedBenchmark, on_progress: OnProgress | None = None) -> list[Spans]:
+def spans_of(model: CenterCLIP, encoded: EncodedBenchmark, on_progress: OnProgress = no_progress) -> list[Spans]:
     """Start and end of the segments of every video: those of ``model.encode_video(path).spans``, up to its ``end``."""
 
     def spans(clip: Clip) -> Spans:
@@ -34,8 +34,7 @@ def spans_of(model: CenterCLIP, encoded: EncodedBenchmark, on_progress: OnProgre
     with ThreadPoolExecutor(usable_cores()) as pool:
         for each in pool.map(spans, clips):
             all_spans.append(each)
-            if on_progress:
-                on_progress("times", len(all_spans), len(clips))
+            on_progress("times", len(all_spans), len(clips))
     return all_spans
 
 
@@ -52,17 +51,15 @@ def save_features(
 
     Row ``i`` of the tensors of ``videos`` is the video of the lines in ``videos.csv`` whose ``row`` is ``i``, one line
     for each real segment; row ``i`` of ``texts`` is line ``i`` of ``texts.csv``, counted from 0 below the header.
+    There are no ``texts`` where there are no captions.
 
     Args:
         encoded: ``segments [V, S, D]``, ``mask [V, S]``, ``texts [C, D]``.
         spans: start and end of the real segments of every video.
-        folder: where ``videos.*``, ``videos.csv`` and, where there are captions, ``texts.*`` and ``texts.csv`` go.
+        folder: where the files go that are returned.
         rule: how ``vectors [V, D]`` are made of segments: their dot products with texts are the similarities.
         about: kept in safetensors files as metadata.
         form: ``safetensors`` or ``npz``.
-
-    Returns:
-        The files.
     """
     target = Path(folder).expanduser()
     target.mkdir(parents=True, exist_ok=True)

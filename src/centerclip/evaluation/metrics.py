@@ -13,7 +13,6 @@ from .ranking import Ranks, owners_of, rank
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-
 DIRECTIONS = ("t2v", "v2t")
 RECALLS = (1, 5, 10)
 HEADINGS = {"R1": "R@1", "R5": "R@5", "R10": "R@10", "MdR": "MdR", "MnR": "MnR"}
@@ -51,16 +50,13 @@ def rank_matrix(
     similarity: "Tensor | ArrayLike", video_of_caption: "Tensor | ArrayLike | None" = None, *, top: int = 0
 ) -> Ranks:
     """The ranks behind :func:`retrieval_metrics`, of a matrix ``[captions, videos]``."""
-    matrix = (
-        similarity
-        if isinstance(similarity, Tensor)
-        else torch.from_numpy(np.require(similarity, requirements=("C", "W")))
-    )
+    if not isinstance(similarity, Tensor):
+        similarity = torch.from_numpy(np.require(similarity, requirements=("C", "W")))
+    matrix = similarity.detach()
     if matrix.dim() != 2:
         raise EvaluationError(f"similarity must be [captions, videos], got {list(matrix.shape)}.")
     if matrix.dtype not in (torch.float32, torch.float64):
         matrix = matrix.double()
-    matrix = matrix.detach()
     owners = owners_of(video_of_caption, *matrix.shape).to(matrix.device)
     _check_finite(matrix)
     pairs = matrix[torch.arange(len(matrix), device=matrix.device), owners]

@@ -10,7 +10,7 @@ from ..data import Benchmark
 from ..data.minivtt import ClipEvents, read_events
 from ..errors import EvaluationError
 from ..model import CenterCLIP
-from .evaluate import OnProgress
+from .evaluate import OnProgress, no_progress
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class MomentScore:
 
 
 def score_moments(
-    model: CenterCLIP, benchmark: Benchmark, root: str | Path, *, on_progress: OnProgress | None = None
+    model: CenterCLIP, benchmark: Benchmark, root: str | Path, *, on_progress: OnProgress = no_progress
 ) -> MomentScore:
     """Ask for every event of the videos with two or more, and look whether the best segment of its video overlaps it.
 
@@ -58,18 +58,13 @@ def score_moments(
         right += int(overlaps[torch.arange(len(best)), best.cpu()].sum())
         chance += float(overlaps.float().mean(dim=1).sum())
         asked += len(best)
-        if on_progress:
-            on_progress("videos", number, len(several))
+        on_progress("videos", number, len(several))
     return MomentScore(right, asked, 100 * chance / asked, one_event=len(benchmark) - len(several))
 
 
 def _overlaps(events: ClipEvents, spans: Sequence[tuple[float, float]]) -> torch.Tensor:
     """bool ``[events, segments]``: whether they share at least half of the shorter of the two."""
-    shares = [
-        [
-            (min(end, event.end) - max(start, event.start)) / min(end - start, event.end - event.start)
-            for start, end in spans
-        ]
-        for event in events.events
-    ]
-    return torch.tensor(shares) >= 0.5
+    first, last = torch.tensor([(event.start, event.end) for event in events.events], dtype=torch.float64).T[..., None]
+    start, end = torch.tensor(spans, dtype=torch.float64).T
+    shared = torch.minimum(end, last) - torch.maximum(start, first)
+    return (shared / torch.minimum(end - start, last - first)).float() >= 0.5

@@ -63,10 +63,8 @@ def rank_vectors(
     """
     scores = ExactScores(texts, videos)
     owners = owners_of(video_of_caption, len(texts), len(videos)).to(texts.device)
-    pairs = scores.pairs(owners)
-    offsets = None
-    if dual_softmax_scale is not None:
-        offsets = dual_softmax(scores, len(texts), len(videos), scale=dual_softmax_scale, like=pairs)
+    pairs, scale = scores.pairs(owners), dual_softmax_scale
+    offsets = None if scale is None else dual_softmax(scores, len(texts), len(videos), scale=scale, like=pairs)
     return rank(scores, pairs, owners, len(videos), offsets=offsets, top=top)
 
 
@@ -163,11 +161,8 @@ class ExactScores:
     """Dot products of captions and videos whose numbers are rounded to a grid first.
 
     The grid is finer than what float32 resolves at the norm of a vector, and on it float64 is exact: a product does not
-    depend on block shapes, threads or machines, and equal vectors have equal scores.
-
-    Args:
-        texts: ``[C, D]``.
-        videos: ``[V, D]``.
+    depend on block shapes, threads or machines, and equal vectors have equal scores. Texts are ``[C, D]``, videos
+    ``[V, D]``.
     """
 
     def __init__(self, texts: Tensor, videos: Tensor) -> None:
@@ -186,11 +181,10 @@ class ExactScores:
 
     def pairs(self, video_of_caption: Tensor) -> Tensor:
         """float64 ``[C]``: every caption with its own video."""
+        blocks = zip(self.texts.split(BLOCK_CAPTIONS), video_of_caption.split(BLOCK_CAPTIONS), strict=True)
         parts = [
             _rounded(texts, self._text_step).mul_(_rounded(self.videos[videos], self._video_step)).sum(1)
-            for texts, videos in zip(
-                self.texts.split(BLOCK_CAPTIONS), video_of_caption.split(BLOCK_CAPTIONS), strict=True
-            )
+            for texts, videos in blocks
         ]
         return torch.cat(parts)
 
@@ -201,9 +195,8 @@ def owners_of(video_of_caption: object, captions: int, videos: int) -> Tensor:
         raise EvaluationError(f"nothing to rank: {captions} captions, {videos} videos.")
     if video_of_caption is None:
         if captions != videos:
-            raise EvaluationError(
-                f"{captions:,} captions and {videos:,} videos are not one to one; pass video_of_caption."
-            )
+            counts = f"{captions:,} captions and {videos:,} videos"
+            raise EvaluationError(f"{counts} are not one to one; pass video_of_caption.")
         return torch.arange(captions)
     owners = torch.as_tensor(video_of_caption)
     if owners.shape != (captions,) or owners.dtype.is_floating_point or owners.dtype == torch.bool:
@@ -213,10 +206,8 @@ def owners_of(video_of_caption: object, captions: int, videos: int) -> Tensor:
         )
     (wrong,) = torch.where((owners < 0) | (owners >= videos))
     if len(wrong):
-        first = int(wrong[0])
-        raise EvaluationError(
-            f"caption {first} belongs to video {int(owners[first])}, but there are {videos:,} videos."
-        )
+        first, video = int(wrong[0]), int(owners[wrong[0]])
+        raise EvaluationError(f"caption {first} belongs to video {video}, but there are {videos:,} videos.")
     return owners.long()
 
 

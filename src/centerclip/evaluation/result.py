@@ -59,12 +59,11 @@ class Evaluation:
 
     def label(self) -> str:
         """What the numbers are measured on, in one line."""
-        absent = [f"{len(self.missing):,} missing"] if self.missing else []
-        absent += [f"{len(self.uncaptioned):,} without a caption"] if self.uncaptioned else []
-        absent += [f"{len(self.unreadable):,} unreadable"] if self.unreadable else []
-        total = self.gallery + len(self.missing) + len(self.uncaptioned) + len(self.unreadable)
+        kinds = {"missing": self.missing, "without a caption": self.uncaptioned, "unreadable": self.unreadable}
+        absent = [f"{len(videos):,} {kind}" for kind, videos in kinds.items() if videos]
         gallery = f"{self.gallery:,} videos"
         if absent:
+            total = self.gallery + sum(map(len, kinds.values()))
             gallery = f"{self.gallery:,} of {total:,} videos ({', '.join(absent)})"
         parts = [f"{self.benchmark} {self.split}", gallery, f"{self.captions:,} captions"]
         parts += [f"rule {self.rule}", f"protocol {self.protocol}"]
@@ -93,12 +92,11 @@ class Evaluation:
     @cached_property
     def intervals(self) -> Intervals:
         """95 % bootstrap intervals of all metrics, ``(low, high)``, nested as ``metrics``."""
-        intervals = {}
-        for direction in DIRECTIONS:
-            ranks = getattr(self.ranks, direction)
-            samples = resampled([ranks], self.video_of_query(direction), self.gallery)
-            intervals[direction] = named(*interval(samples[:, 0]))
-        return intervals
+        samples = {
+            direction: resampled([getattr(self.ranks, direction)], self.video_of_query(direction), self.gallery)
+            for direction in DIRECTIONS
+        }
+        return {direction: named(*interval(each[:, 0])) for direction, each in samples.items()}
 
     def interval(self, direction: str = "t2v", metric: str = "R1") -> tuple[float, float]:
         """The 95 % bootstrap interval of one metric: its spread over other videos of the same kind."""
@@ -153,33 +151,25 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]
 
 def _write_queries(result: Evaluation, path: Path) -> None:
     """One line a query: captions first, then videos. Scores are those that were ranked by."""
-    tops = (result.ranks.top_t2v, result.ranks.top_v2t)
-    numbers = range(1, 1 + max(0 if top is None else top.ids.shape[1] for top in tops))
+    ranks, videos, captions = result.ranks, result.video_ids, result.caption_ids
+    numbers = range(1, 1 + max(0 if top is None else top.ids.shape[1] for top in (ranks.top_t2v, ranks.top_v2t)))
     candidates = [name for n in numbers for name in (f"top{n}", f"score{n}")]
-    write_csv(path, [*QUERY_COLUMNS, *candidates], _query_rows(result))
+    owners = [videos[place] for place in result.video_of_caption.tolist()]
+    of_captions = zip(captions, owners, result.caption_texts, strict=True)
+    rows = [
+        *_query_rows("t2v", of_captions, ranks.t2v, ranks.top_t2v, videos),
+        *_query_rows("v2t", ((video, video, "") for video in videos), ranks.v2t, ranks.top_v2t, captions),
+    ]
+    write_csv(path, [*QUERY_COLUMNS, *candidates], rows)
 
 
-def _query_rows(result: Evaluation) -> Iterator[list[str]]:
-    videos, captions = result.video_ids, result.caption_ids
-    for place, (caption, text) in enumerate(zip(captions, result.caption_texts, strict=True)):
-        video = videos[int(result.video_of_caption[place])]
-        candidates = _candidates(result.ranks.top_t2v, place, videos)
-        yield ["t2v", caption, video, text, _rank_text(result.ranks.t2v[place]), *candidates]
-    for place, video in enumerate(videos):
-        candidates = _candidates(result.ranks.top_v2t, place, captions)
-        yield ["v2t", video, video, "", _rank_text(result.ranks.v2t[place]), *candidates]
-
-
-def _rank_text(rank: float) -> str:
-    """Ranks are whole or halves."""
-    return f"{rank:.1f}".removesuffix(".0")
-
-
-def _candidates(top: Top | None, query: int, names: tuple[str, ...]) -> list[str]:
-    if top is None:
-        return []
-    pairs = zip(top.ids[query].tolist(), top.scores[query].tolist(), strict=True)
-    return [cell for candidate, score in pairs for cell in (names[candidate], f"{score:.6f}")]
+def _query_rows(
+    direction: str, queries: Iterable[tuple[str, str, str]], ranks: np.ndarray, top: Top | None, names: Sequence[str]
+) -> Iterator[list[str]]:
+    for place, (query, rank) in enumerate(zip(queries, ranks, strict=True)):
+        best = () if top is None else zip(top.ids[place].tolist(), top.scores[place].tolist(), strict=True)
+        cells = [cell for candidate, score in best for cell in (names[candidate], f"{score:.6f}")]
+        yield [direction, *query, f"{rank:.1f}".removesuffix(".0"), *cells]  # ranks are whole or halves
 
 
 def _read_queries(path: Path) -> dict[str, Any]:
