@@ -332,10 +332,8 @@ def _walk_mp4(file: BinaryIO, size: int) -> tuple[int, bool]:
         length = int.from_bytes(head[:4], "big")
         if length == 1 and len(head) == 16:
             length = struct.unpack(">Q", head[8:])[0]
-        if length == 0:  # "until the end of the file"
+        if length < 8 or not head[4:8].isascii():  # 0 is "until the end of the file", the rest junk after the last
             return size, indexed
-        if length < 8 or not head[4:8].isascii():
-            return size, indexed  # junk after the last box
         position += length
         if position >= size:
             break

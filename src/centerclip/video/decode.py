@@ -61,7 +61,10 @@ class _SeekingDecoder:
         """The frame of a time, which lies after all that were asked for before."""
         keyframe = self.table.keyframe_before(pts)
         if keyframe.packet > self.next_packet:
-            self._feed_first_packet()
+            if self.next_packet == 0:
+                # Some encoders describe themselves in the first packet alone, and a decoder that does not know them
+                # makes green frames: it has to see that before the first jump.
+                self._decode(self._next())
             self._seek(keyframe)
         for frame in self._frames():
             if frame.pts == pts:
@@ -69,14 +72,6 @@ class _SeekingDecoder:
             if frame.pts is not None and frame.pts > pts:
                 break
         raise SeekMismatch(f"the frame at {pts} ticks is missing")
-
-    def _feed_first_packet(self) -> None:
-        """Show the decoder the start of the stream before the first jump.
-
-        Some encoders describe themselves there alone, and a decoder that does not know them makes green frames.
-        """
-        if self.next_packet == 0:
-            self._decode(self._next())
 
     def _seek(self, keyframe: Keyframe) -> None:
         for target in (keyframe.pts, keyframe.dts):  # containers differ in the time they seek by

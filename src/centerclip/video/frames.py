@@ -105,26 +105,17 @@ class FrameBuffer:
     def add(self, place: int, frame: VideoFrame) -> None:
         """Convert a frame and keep it at a place in ``[0, count)``."""
         try:
-            self._add(place, frame)
+            if self.rgb is None:
+                self._orientation = frame_orientation(frame)
+                shown = shown_size(frame.width, frame.height, self.pixel_aspect, self.short_side)
+                self.rgb = self._empty(*self._orientation.size(*shown))
+            size = self._orientation.size(self.rgb.shape[2], self.rgb.shape[1])
+            small = self._reformatter.reformat(frame, *size, "rgb24", interpolation=Interpolation.BICUBIC, threads=1)
+            self.rgb[place] = self._orientation.apply(small.to_ndarray())
+            self.filled.add(place)
         except (av.FFmpegError, ValueError) as error:
             message = f"frames of the pixel format {frame.format.name} cannot be converted"
             raise UnreadableVideo(self.path, message) from error
-
-    def _add(self, place: int, frame: VideoFrame) -> None:
-        if self.rgb is None:
-            self._orientation = frame_orientation(frame)
-            size = shown_size(frame.width, frame.height, self.pixel_aspect, self.short_side)
-            self.rgb = self._empty(*self._orientation.size(*size))
-        height, width = self.rgb.shape[1:3]
-        small = self._reformatter.reformat(
-            frame,
-            *self._orientation.size(width, height),
-            "rgb24",
-            interpolation=Interpolation.BICUBIC,
-            threads=1,
-        )
-        self.rgb[place] = self._orientation.apply(small.to_ndarray())
-        self.filled.add(place)
 
     def _empty(self, width: int, height: int) -> NDArray[np.uint8]:
         if width * height > self.limits.pixels:

@@ -11,6 +11,7 @@ import av
 
 from .container import DEFAULT_LIMITS, Limits, Source, open_source
 from .frames import Orientation, frame_orientation, pixel_aspect_of, shown_size
+from .subtitles import plain
 from .timeline import constant_rate, read_packet_table
 
 # Tags by the one to believe first. Only Apple's has the time zone of the place; the others are in UTC, or mean to be.
@@ -113,17 +114,13 @@ def probe(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Vide
 def recording_of(source: Source) -> Recording:
     """What the tags of an open file say about its recording."""
     tags = {name.lower(): value for name, value in (source.stream.metadata | source.container.metadata).items()}
-    make, model = (_clean(_first(tags, names)) for names in (MAKE_TAGS, MODEL_TAGS))
+    make, model = (plain(_first(tags, names), MAX_CAMERA) for names in (MAKE_TAGS, MODEL_TAGS))
     camera = model if model.lower().startswith(make.lower()) else f"{make} {model}".strip()
     return Recording(_seconds(_first(tags, DATE_TAGS)), camera, *_place(_first(tags, PLACE_TAGS)))
 
 
 def _first(tags: Mapping[str, str], names: tuple[str, ...]) -> str:
     return next((tags[name] for name in names if tags.get(name, "").strip()), "")
-
-
-def _clean(text: str) -> str:
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:MAX_CAMERA]
 
 
 def _seconds(text: str) -> float | None:

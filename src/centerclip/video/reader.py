@@ -115,7 +115,7 @@ def read_frames(
         raise ValueError(f"count must be at least 1, not {count}")
     name = fspath(path)
 
-    def choose(timeline: Timeline) -> _Selection:
+    def choose(timeline: Timeline) -> Selection:
         begin, finish, first, past = part(timeline, start, end)
         available = past - first
         if available < 1:
@@ -127,9 +127,9 @@ def read_frames(
             slots = random_in_bins(available, count, seed=seed, epoch=epoch, video=video, drop_tail=drop_tail)
         mask = [place < available for place in range(count)]
         if available <= count:
-            return _Selection([first + slot for slot in slots], mask)
+            return [first + slot for slot in slots], mask
         slot_length = (finish - begin) / available
-        return _Selection([timeline.shown_at(begin + (slot + Fraction(1, 2)) * slot_length) for slot in slots], mask)
+        return [timeline.shown_at(begin + (slot + Fraction(1, 2)) * slot_length) for slot in slots], mask
 
     return _read_selection(name, choose, short_side, limits)
 
@@ -160,9 +160,9 @@ def read_times(
     if not wanted:
         raise ValueError("times is empty: give at least one")
 
-    def choose(timeline: Timeline) -> _Selection:
+    def choose(timeline: Timeline) -> Selection:
         frames = [timeline.shown_at(time) for time in wanted]
-        return _Selection(frames, [0 <= time < timeline.duration for time in wanted])
+        return frames, [0 <= time < timeline.duration for time in wanted]
 
     return _read_selection(fspath(path), choose, short_side, limits)
 
@@ -249,16 +249,11 @@ def _read(
     raise UnreadableVideo(name, "decoding gives other frames each time")
 
 
-@dataclass(frozen=True)
-class _Selection:
-    """Which frames of a timeline are wanted: ``frames`` may repeat, ``mask`` is False where one only fills up."""
-
-    frames: list[int]
-    mask: list[bool]
+Selection = tuple[list[int], list[bool]]  # numbers of frames, which may repeat, and False where one only fills up
 
 
 def _read_selection(
-    name: str, choose: Callable[[Timeline], _Selection], short_side: int | None, limits: Limits
+    name: str, choose: Callable[[Timeline], Selection], short_side: int | None, limits: Limits
 ) -> Frames:
     if short_side is not None and short_side < 1:
         raise ValueError(f"short_side must be at least 1, not {short_side}")
@@ -268,8 +263,9 @@ def _read_selection(
 class _SelectionReader:
     """Decodes each frame of a selection once, and repeats those that the selection repeats."""
 
-    def __init__(self, source: Source, selection: _Selection, short_side: int | None) -> None:
-        self.selection, self.unique = selection, sorted(set(selection.frames))
+    def __init__(self, source: Source, selection: Selection, short_side: int | None) -> None:
+        self.frames, self.mask = selection
+        self.unique = sorted(set(self.frames))
         self.buffer = FrameBuffer(source, len(self.unique), short_side)
 
     @property
@@ -282,12 +278,10 @@ class _SelectionReader:
     def result(self, timeline: Timeline, note: str | None) -> Frames:
         rgb = self.buffer.rgb
         assert rgb is not None  # selections are never empty
-        places = {frame: place for place, frame in enumerate(self.unique)}
-        order = [places[frame] for frame in self.selection.frames]
-        if order != list(range(len(self.unique))):
-            rgb = rgb[order]
-        times = np.array([timeline.seconds(frame) for frame in self.selection.frames], dtype=np.float64)
-        return Frames(rgb, times, np.array(self.selection.mask), timeline.duration, note)
+        if self.frames != self.unique:
+            rgb = rgb[np.searchsorted(self.unique, self.frames)]
+        times = np.array([timeline.seconds(frame) for frame in self.frames], dtype=np.float64)
+        return Frames(rgb, times, np.array(self.mask), timeline.duration, note)
 
 
 class _WindowWriter:

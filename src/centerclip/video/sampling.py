@@ -45,12 +45,9 @@ def random_in_bins(
     _check(available, count)
     if available <= count:
         return _every_frame(available, count)
-    chosen = []
+    chosen, drawn = [], available - available % count if drop_tail else available
     for i in range(count):
-        if drop_tail:
-            first, past = i * (available // count), (i + 1) * (available // count)
-        else:
-            first, past = i * available // count, (i + 1) * available // count
+        first, past = i * drawn // count, (i + 1) * drawn // count
         digest = hashlib.blake2b(f"{seed}\0{epoch}\0{i}\0{video}".encode("utf-8", "surrogatepass"), digest_size=8)
         draw = int.from_bytes(digest.digest(), "big")  # uniform in [0, 2^64)
         chosen.append(first + (draw * (past - first) >> 64))

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .container import Source
 
 TextSource = Literal["subtitle", "chapter", "title", "description", "spoken", "written", "name"]
-STORED_SOURCES: tuple[TextSource, ...] = ("subtitle", "chapter", "title", "description")  # what `read_lines` gives
 
 SIDECAR_SUFFIXES = frozenset({".srt", ".vtt", ".ass", ".ssa"})
 TEXT_CODECS = frozenset({"ass", "mov_text", "srt", "ssa", "subrip", "text", "webvtt"})  # the others are pictures
@@ -99,14 +98,13 @@ def _sidecars_in(folder: Path) -> dict[str, list[str]]:
 
 def sidecar_stamp(sidecars: Iterable[Path]) -> str:
     """Changes whenever one of the files is added, changed or removed; empty for none."""
-    digest = hashlib.blake2b(digest_size=8)
-    empty = True
+    stamps = ""
     for path in sidecars:
         with suppress(OSError):
             status = path.stat()
-            digest.update(repr((path.name, status.st_size, status.st_mtime_ns)).encode(errors="surrogateescape"))
-            empty = False
-    return "" if empty else digest.hexdigest()
+            stamps += repr((path.name, status.st_size, status.st_mtime_ns))
+    digest = hashlib.blake2b(stamps.encode(errors="surrogateescape"), digest_size=8)
+    return digest.hexdigest() if stamps else ""
 
 
 def read_lines(path: str | PathLike[str], sidecars: Iterable[Path] = (), *, duration: float) -> tuple[list[Line], str]:
