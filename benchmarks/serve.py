@@ -69,13 +69,15 @@ def make_index(folder: Path, model_folder: Path, segments: int) -> None:
     from centerclip.search.folder import DEFAULT_EVERY
     from centerclip.search.index import IndexState
     from centerclip.search.query import Encoder, settings_of
-    from centerclip.search.sqlite import Database, write_settings
+    from centerclip.search.sqlite import Database
     from centerclip.search.store import File, Segments, Video
 
     model = open_encoder(model_folder, engine="onnxruntime")
     settings = replace(settings_of(model, model_folder, DEFAULT_EVERY), roots=[str(folder)])
-    write_settings(folder, settings)
-    state = IndexState.open(Database(folder), settings, Encoder(settings, model))
+    folder.mkdir(parents=True, exist_ok=True)
+    database = Database(folder)
+    database.save_settings(settings)
+    state = IndexState.open(database, settings, Encoder(settings, model))
     random = np.random.default_rng(0)
     edges = np.arange(SEGMENTS_PER_VIDEO + 1, dtype=np.float32) * 3
     count = segments // SEGMENTS_PER_VIDEO
