@@ -170,9 +170,14 @@ def interrupted(source: Path, target: Path, action: str) -> int:
 
 
 def test_ctrl_c_leaves_only_whole_files(tmp_path: Path) -> None:
-    target = tmp_path / "out"
-    assert interrupted(tmp_path / "in", target, "interrupt") not in (0, -signal.SIGKILL)
-    left = files(target)
+    # On a busy machine all three may be done before the first is noticed to be: then once more.
+    for attempt in range(10):
+        target = tmp_path / f"out-{attempt}"
+        code = interrupted(tmp_path / "in", target, "interrupt")
+        left = files(target)
+        if code or "2.mp4" not in left:
+            break
+    assert code not in (0, -signal.SIGKILL)
     assert not {name for name in left if ".part" in name}
     assert 1 <= len({name for name in left if name.endswith(".mp4")}) < 3
     for name in left - {"prepare.json"}:

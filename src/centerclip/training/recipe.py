@@ -114,8 +114,7 @@ class TrainSettings(Section):
     min_logit_scale: float = 0.1
     freeze: tuple[Freezable, ...] = Field((), description="parts whose weights stay as they are")
     precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto",
-        description="auto: float32 on a CPU; on a GPU float16 if published, else bfloat16 where it is supported",
+        "auto", description="auto: float32 on a CPU; on a GPU float16 if published, else bfloat16 where it is supported"
     )
     gradient_checkpointing: bool = Field(False, description="less memory, about a third more time")
     seed: int = 42
@@ -241,9 +240,8 @@ def list_recipes() -> Iterator[tuple[str, str]]:
     """Names such as ``msrvtt/b32-B6-4-49`` and titles: the second line of the file, after its command."""
     folder = recipes_folder()
     for path in sorted(folder.rglob("*.toml")):
-        command, title = path.read_text(encoding="utf-8").splitlines()[:2]
-        if command.startswith("# centerclip train"):  # recipes/clips lists pictures
-            yield path.relative_to(folder).with_suffix("").as_posix(), title.removeprefix("#").strip()
+        title = path.read_text(encoding="utf-8").splitlines()[1]
+        yield path.relative_to(folder).with_suffix("").as_posix(), title.removeprefix("#").strip()
 
 
 def find_recipe(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Make the clips of real pictures again: python recipes/clips/make.py PICTURES
+"""Make the clips of real pictures again: python scripts/clips/make.py PICTURES
 
 PICTURES is a folder with the photographs and films that ``clips.toml`` names and their ``credits.csv`` (file, licence,
 author, package, path_in_package). The clips, and ``clips.csv`` with what each shot shows and whom it is by, go into
