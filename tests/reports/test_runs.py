@@ -294,7 +294,7 @@ def test_gains_are_drawn_with_their_rows(outcomes, tmp_path):
 
 def test_pictures_of_tokens_and_centres(tmp_path):
     torch.manual_seed(0)
-    squares = torch.randint(0, 255, (2, 32, 32, 3), dtype=torch.uint8)
+    squares = torch.randint(0, 255, (2, 32, 32, 3), dtype=torch.uint8).numpy()
     segment = SegmentTokens(squares, torch.randn(32, 8), torch.arange(32) % 9, torch.arange(9))
     files = draw_token_map(segment, tmp_path / "map", caption="a caption")
     assert [path.suffix for path in files] == [".png", ".svg"]

@@ -137,9 +137,8 @@ def draw_sweep(results: Sequence[SettingResult], points: Sequence[Point], path: 
             panels[1][column].plot(places, [each.closeness for each in measured], **style)
             for row in panels:
                 row[column].set_xticks(list(places), [str(each.x) for each in line])
-        panels[0][column].axhline(
-            results[0].result.metrics["t2v"]["R1"], color="black", linestyle="--", linewidth=1, label="no clustering"
-        )
+        plain = results[0].result.metrics["t2v"]["R1"]
+        panels[0][column].axhline(plain, color="black", linestyle="--", linewidth=1, label="no clustering")
         panels[1][column].set_xlabel(axis)
     panels[0][0].set_ylabel("text-to-video R@1, %")
     panels[1][0].set_ylabel("cosine to the vectors of none")
@@ -157,22 +156,18 @@ def draw_curve(folder: Path) -> Path | None:
     split = checks[-1]["split"] if checks else "validation"
     figure = new_figure(width=7, height=4)
     loss_axes = figure.subplots()
-    loss = [line["loss"] for line in steps]
-    loss_axes.plot([line["step"] for line in steps], loss, color="0.6", label="training loss")
+    loss_axes.plot(
+        [line["step"] for line in steps], [line["loss"] for line in steps], color="0.6", label="training loss"
+    )
     loss_axes.set_xlabel("step")
     loss_axes.set_ylabel("loss")
     recall_axes = loss_axes.twinx()
     for name, colour, marker in (("R1", "#0072b2", "o"), ("R5", "#d55e00", "s"), ("R10", "#009e73", "^")):
-        recall_axes.plot(
-            [line["step"] for line in checks],
-            [line["t2v"][name] for line in checks],
-            color=colour, marker=marker, markersize=4, label=f"{split} R@{name[1:]}",
-        )  # fmt: skip
+        style = {"color": colour, "marker": marker, "markersize": 4, "label": f"{split} R@{name[1:]}"}
+        recall_axes.plot([line["step"] for line in checks], [line["t2v"][name] for line in checks], **style)
     recall_axes.set_ylabel("text-to-video recall, %")
     recall_axes.set_ylim(0, 100)
     handles = [*loss_axes.get_lines(), *recall_axes.get_lines()]
-    loss_axes.legend(
-        handles=handles, labels=[str(handle.get_label()) for handle in handles], loc="center right", fontsize=8
-    )
+    loss_axes.legend(handles=handles, loc="center right", fontsize=8)
     loss_axes.set_title(folder.resolve().name)
     return write_atomic(folder / CURVE, partial(figure.savefig, dpi=120, format="png"))

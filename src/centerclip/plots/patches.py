@@ -24,37 +24,24 @@ class SegmentTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class KeptPatches:
-    """What the drawings are made of. ``T`` frames of ``L`` patches, ``S`` segments, ``K`` kept in each.
+    """What the drawings are made of. ``T`` frames of ``L`` patches, ``S`` segments, ``K`` kept in each."""
 
-    Attributes:
-        squares: uint8 ``[T, size, size, 3]``, as the model takes them.
-        times: ``[T]`` seconds.
-        mask: ``[T]``, False where a frame only repeats the last one of a short video.
-        spans: start and end of each segment in seconds, ``S`` of them.
-        places: ``[S, K, 3]``, frame, row and column of each kept patch.
-        clusters: ``[T, L]``, each patch's cluster in its segment, or None when the method has none.
-        tokens: ``[T, L, D]``, what the first stage chooses from.
-        first: what the first stage kept.
-    """
-
-    squares: NDArray[np.uint8]
-    times: NDArray[np.float64]
-    mask: NDArray[np.bool_]
-    spans: list[tuple[float, float]]
-    places: Tensor
-    clusters: Tensor | None
-    tokens: Tensor
-    first: KeptTokens
+    squares: NDArray[np.uint8]  # [T, size, size, 3], as the model takes them
+    times: NDArray[np.float64]  # [T] seconds
+    mask: NDArray[np.bool_]  # [T], False where a frame only repeats the last one of a short video
+    spans: list[tuple[float, float]]  # start and end of each segment in seconds, S of them
+    places: Tensor  # [S, K, 3], frame, row and column of each kept patch
+    clusters: Tensor | None  # [T, L], each patch's cluster in its segment, or None when the method has none
+    tokens: Tensor  # [T, L, D], what the first stage chooses from
+    first: KeptTokens  # what the first stage kept
 
     def segment(self, number: int) -> SegmentTokens:
         """The tokens of one segment of the first stage, which may have more segments than the last."""
         merged = len(self.tokens) // self.first.stage.segments
         frames = slice(number * merged, (number + 1) * merged)
-        assignment = self.first.assignment
+        assignment, ids = self.first.assignment, self.first.ids[number].cpu()
         clusters = None if assignment is None else assignment[number].cpu()
-        return SegmentTokens(
-            self.squares[frames], self.tokens[frames].flatten(0, 1), clusters, self.first.ids[number].cpu()
-        )
+        return SegmentTokens(self.squares[frames], self.tokens[frames].flatten(0, 1), clusters, ids)
 
 
 def kept_patches(

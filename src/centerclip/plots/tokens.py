@@ -20,16 +20,8 @@ from .figures import COLOURS, MARKERS, new_figure, save_figure
 from .patches import KeptPatches, SegmentTokens
 
 # Okabe and Ito's colours, which colour-blind people can tell apart; without black, which is lost on dark patches.
-PALETTE = (
-    (230, 159, 0),
-    (86, 180, 233),
-    (0, 158, 115),
-    (240, 228, 66),
-    (0, 114, 178),
-    (213, 94, 0),
-    (204, 121, 167),
-    (235, 235, 235),
-)
+PALETTE = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167),
+           (235, 235, 235))  # fmt: skip
 SQUARE = 224  # pixels of a frame on the sheet, at least
 GAP, LINE = 8, 20  # pixels between frames, and of a line of text
 DIM, TINT = 0.42, 0.16  # patches that are not kept: their brightness, and how much of the cluster's colour
@@ -65,8 +57,7 @@ def centre_sheet(patches: KeptPatches) -> Image.Image:
             frame = row * across + column
             left = GAP + column * (square + GAP)
             sheet.paste(_sheet_frame(patches, frame, row, side, cell), (left, top + LINE))
-            real = bool(patches.mask[frame])
-            caption = f"{float(patches.times[frame]):.2f} s" if real else "repeats the last frame"
+            caption = f"{float(patches.times[frame]):.2f} s" if patches.mask[frame] else "repeats the last frame"
             draw.text((left, top + LINE + square + 2), caption, fill=(90, 90, 90), font=font)
     return sheet
 
@@ -94,12 +85,8 @@ def draw_centres(
 ) -> list[Path]:
     """The frames of a segment with kept patches bright and the others dimmed, one line for each segment length.
 
-    Args:
-        squares: uint8 ``[T, size, size, 3]``, the frames of the video.
-        kept: for each segment length.
-        path: of the figure, without suffix.
-        side: patches along a side.
-        caption: what was drawn.
+    ``squares`` are the frames of the video, uint8 ``[T, size, size, 3]``, with ``side`` patches along a side. ``path``
+    has no suffix.
     """
     columns = max(each.frames for each in kept)
     figure = new_figure(width=1.25 * columns + 0.6, height=1.35 * len(kept) + 0.3)
@@ -141,16 +128,10 @@ def token_map(patches: KeptPatches, segment: int) -> Image.Image:
     middle = spread.mean(axis=0)
     for token in ids:
         patch = Image.fromarray(_patch(part, token)).resize((PATCH_PIXELS, PATCH_PIXELS), Image.Resampling.BICUBIC)
-        axes.add_artist(
-            AnnotationBbox(
-                OffsetImage(np.asarray(patch), zoom=0.6 if len(ids) > CROWDED else 1.0),
-                tuple(spread[token]),
-                xybox=tuple(np.where(spread[token] >= middle, 24, -24)),
-                boxcoords="offset points",
-                pad=0.1,
-                arrowprops={"arrowstyle": "-", "color": "white", "linewidth": 0.6},
-            )
-        )
+        image = OffsetImage(np.asarray(patch), zoom=0.6 if len(ids) > CROWDED else 1.0)
+        place, beside = tuple(spread[token]), tuple(np.where(spread[token] >= middle, 24, -24))
+        line = {"arrowstyle": "-", "color": "white", "linewidth": 0.6}
+        axes.add_artist(AnnotationBbox(image, place, beside, boxcoords="offset points", pad=0.1, arrowprops=line))
     axes.margins(0.12)
     axes.set_xticks([])
     axes.set_yticks([])
@@ -166,13 +147,7 @@ def token_map(patches: KeptPatches, segment: int) -> Image.Image:
 
 
 def draw_token_map(segment: SegmentTokens, path: Path, *, caption: str) -> list[Path]:
-    """t-SNE of a segment's tokens, the largest clusters in colour, and patches of each of those.
-
-    Args:
-        segment: with clusters.
-        path: of the figure, without suffix.
-        caption: what was drawn.
-    """
+    """t-SNE of a segment's tokens, the largest clusters in colour, and patches of each. ``path`` has no suffix."""
     if segment.clusters is None:
         raise ReportError("this method has no clusters to draw; use k-medoids++ or spectral.")
     places = _tsne(segment.tokens, PRINT_SEED)

@@ -63,23 +63,16 @@ def reports() -> dict[str, Report]:
         Report(name, table["title"], table["where"], "table", tuple(map(_row, table["rows"])))
         for name, table in content.items()
     ]
+    axes = ("clusters K", "segments S")
+    clusters = "Number of clusters K and of segments S, LSMDC and ActivityNet"
     figures = [
         Report("tsne", "Tokens of a segment as a map, with patches of clusters", "Figure 1", "picture"),
         Report("place", "After which block to cluster, LSMDC", "Figure 3", "curves", tuple(_places()), ("block B",)),
-        Report(
-            "clusters",
-            "Number of clusters K and of segments S, LSMDC and ActivityNet",
-            "Figure 4",
-            "curves",
-            tuple(_clusters()),
-            ("clusters K", "segments S"),
-        ),
+        Report("clusters", clusters, "Figure 4", "curves", tuple(_clusters()), axes),
         Report("centres", "Patches of the centres, for segments of different lengths", "Figure 5", "picture"),
-    ]
-    beyond = [
         Report("methods", "Ways to choose the tokens of a segment, MSR-VTT", "", "comparison", tuple(_methods())),
     ]
-    return {report.name: report for report in (*tables, *figures, *beyond)}
+    return {report.name: report for report in (*tables, *figures)}
 
 
 def find_report(name: str) -> Report:
@@ -93,18 +86,14 @@ def find_report(name: str) -> Report:
 
 
 def _row(content: dict[str, Any]) -> Row:
+    t2v, v2t = (_values(content.get(direction)) for direction in ("t2v", "v2t"))
     return Row(
         label=content["label"],
         recipe=content["recipe"],
         changes=tuple(content.get("set", ())),
         zero_shot=content.get("zero-shot", False),
         part=content.get("part", ""),
-        published=Published(
-            t2v=_values(content.get("t2v")),
-            v2t=_values(content.get("v2t")),
-            memory=content.get("memory"),
-            encode=content.get("encode"),
-        ),
+        published=Published(t2v, v2t, content.get("memory"), content.get("encode")),
     )
 
 

@@ -100,21 +100,16 @@ def make_plans(
             row = replace(row, part="", series="MiniVTT" if row.series else "")
         model = recipe.model.model_copy(update={"start": start} if start else {})
         data = recipe.data.model_copy(update={"validate_on": select_on} if select_on else {})
-        recipe = recipe.model_copy(update={"model": model, "data": data})
-        plan = Plan(row, recipe)
+        plan = Plan(row, recipe.model_copy(update={"model": model, "data": data}))
         if not any(_same_run(plan, other) for other in plans):
             plans.append(plan)
     return plans
 
 
 def scaled(recipe: Recipe, usual: Recipe, small: Recipe, *, quick: bool = False) -> Recipe:
-    """The recipe for MiniVTT that is to the small model what this one is to ViT-B/32.
+    """The recipe for MiniVTT that is to the ``small`` model's what this one is to ViT-B/32.
 
-    Args:
-        recipe: of a row.
-        usual: the same without the row's changes; the learning rate is scaled by how much the row's differs from it.
-        small: the recipe of the small model, with its usual setting.
-        quick: one epoch.
+    ``usual`` is the same without the row's changes: the learning rate is scaled by how much the row's differs from it.
     """
     long = recipe.model.frames > FULL_FRAMES
     frames = max(1, recipe.model.frames * SMALL_FRAMES // (LONG_FRAMES if long else FULL_FRAMES))
@@ -122,9 +117,8 @@ def scaled(recipe: Recipe, usual: Recipe, small: Recipe, *, quick: bool = False)
     model = {"clustering": str(setting), "frames": frames, "temporal": recipe.model.temporal}
     epochs = 1 if quick else math.ceil(small.train.epochs * recipe.train.epochs / FULL_EPOCHS)
     train = {"lr": small.train.lr * recipe.train.lr / usual.train.lr, "epochs": epochs}
-    return small.model_copy(
-        update={"model": small.model.model_copy(update=model), "train": small.train.model_copy(update=train)}
-    )
+    parts = {"model": small.model.model_copy(update=model), "train": small.train.model_copy(update=train)}
+    return small.model_copy(update=parts)
 
 
 def scaled_setting(setting: Setting, frames: int, small_frames: int) -> Setting:

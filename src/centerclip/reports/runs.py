@@ -55,6 +55,9 @@ class Callbacks:
     on_step: Callable[[Progress], None] = lambda progress: None  # after every training step, with one run at a time
 
 
+SILENT = Callbacks()
+
+
 def run_all(
     plans: Sequence[Plan],
     root: Path,
@@ -64,7 +67,7 @@ def run_all(
     seeds: int = 1,
     jobs: int = 1,
     workers: int | None = None,
-    callbacks: Callbacks | None = None,
+    callbacks: Callbacks = SILENT,
 ) -> list[Outcome]:
     """Run every row with every seed, then measure what each costs while nothing else runs; in the order of the rows.
 
@@ -81,14 +84,11 @@ def run_all(
         workers: decoding processes of each run; the cores of a run by default.
         callbacks: called while runs make progress.
     """
-    callbacks = callbacks or Callbacks()
     every = [plan.with_seed(number) for number in range(seeds) for plan in plans]
     wanted = {recipe_fingerprint(each): each for each in every}
     if jobs > 1:
         if group.world > 1 or group.device.type != "cpu":
-            raise ReportError(
-                "--jobs is for a CPU without torchrun; on GPUs the processes share each run: leave out --jobs."
-            )
+            raise ReportError("--jobs is for a CPU without torchrun; GPUs share each run: leave out --jobs.")
         folders = _run_in_parallel(wanted, root, runs, jobs, workers, callbacks)
     else:
         folders = {}
@@ -100,44 +100,28 @@ def run_all(
             numbered = replace(callbacks, on_message=on_message)
             folders[name] = run_plan(plan, root, runs, group, workers=workers, callbacks=numbered)
             callbacks.on_run(number, len(wanted))
-    if group.main:
-        for plan in plans:
-            _measure(plan, folders[recipe_fingerprint(plan)], group.device)
+    for plan in plans if group.main else ():
+        folder = folders[recipe_fingerprint(plan)]
+        if not (folder / COSTS).exists():
+            costs = measure_costs(_open_model(plan, folder, group.device), peak_gb=_read_peak(folder))
+            _write_json(folder / COSTS, costs.to_json())
     group.barrier()
     return _outcomes(plans, seeds, lambda plan: folders[recipe_fingerprint(plan)])
 
 
 def read_all(plans: Sequence[Plan], runs: Path, *, seeds: int = 1) -> list[Outcome]:
-    """The rows from the folders of finished runs.
-
-    Raises:
-        ReportError: a run is not finished.
-    """
+    """The rows from the folders of finished runs; ReportError if one is not finished."""
     return _outcomes(plans, seeds, lambda plan: find_run(plan, runs))
 
 
 def run_plan(
-    plan: Plan,
-    root: Path,
-    runs: Path,
-    group: Processes,
-    *,
-    workers: int | None = None,
-    callbacks: Callbacks | None = None,
+    plan: Plan, root: Path, runs: Path, group: Processes, *, workers: int | None = None, callbacks: Callbacks = SILENT
 ) -> Path:
     """Train (unless the row is zero-shot) and test one row with one seed, unless that was done; returns its folder.
 
-    A training that was stopped is resumed. All processes of ``torchrun`` call it.
-
-    Args:
-        plan: the row and its recipe.
-        root: the folder of the benchmark, or one with a sub-folder named after it.
-        runs: where runs are kept.
-        group: the processes.
-        workers: decoding processes of each.
-        callbacks: called when work begins, and after every training step.
+    A training that was stopped is resumed. All processes of ``torchrun`` call it. Arguments are those of
+    :func:`run_all`.
     """
-    callbacks = callbacks or Callbacks()
     recipe = plan.recipe
     data = data_folder(root, recipe.data.benchmark)
     splits = {name: load(recipe.data.benchmark, data, name, protocol=recipe.protocol) for name in _splits(plan)}
@@ -148,10 +132,16 @@ def run_plan(
     if group.main:
         open_run(folder, recipe)
     group.barrier()
-    test = splits[recipe.data.test]
     if not plan.row.zero_shot and not finished(folder):
-        _train(plan, splits, folder, group, workers, callbacks.on_step)
-    model = _open_model(plan, folder, group.device)
+        parts, peak = Splits(splits[recipe.data.train], splits[recipe.data.validate_on]), PeakMemory(group.device)
+        try:
+            with peak:
+                train(recipe, parts, folder, group, workers=workers, on_step=callbacks.on_step)
+        finally:  # also when the training is stopped, to be resumed later
+            if group.main:
+                measured = [gb for gb in (peak.gb, _read_peak(folder)) if gb is not None]
+                _write_json(folder / PEAK, {"gb": max(measured, default=None)})
+    model, test = _open_model(plan, folder, group.device), splits[recipe.data.test]
     result = evaluate(model, test, workers=workers, rank=group.rank, world=group.world)
     if group.main:
         result.save(folder / "evaluation" / test.split)
@@ -166,32 +156,6 @@ def _open_model(plan: Plan, folder: Path, device: torch.device) -> CenterCLIP:
     return CenterCLIP.from_pretrained(folder / BEST, device=device)
 
 
-def _measure(plan: Plan, folder: Path, device: torch.device) -> None:
-    """Measure what a finished run costs, unless that was done."""
-    if not (folder / COSTS).exists():
-        costs = measure_costs(_open_model(plan, folder, device), peak_gb=_read_peak(folder))
-        _write_json(folder / COSTS, costs.to_json())
-
-
-def _train(
-    plan: Plan,
-    splits: dict[str, Benchmark],
-    folder: Path,
-    group: Processes,
-    workers: int | None,
-    on_step: Callable[[Progress], None],
-) -> None:
-    data = Splits(splits[plan.recipe.data.train], splits[plan.recipe.data.validate_on])
-    peak = PeakMemory(group.device)
-    try:
-        with peak:
-            train(plan.recipe, data, folder, group, workers=workers, on_step=on_step)
-    finally:  # also when the training is stopped, to be resumed later
-        if group.main:
-            measured = [gb for gb in (peak.gb, _read_peak(folder)) if gb is not None]
-            _write_json(folder / PEAK, {"gb": max(measured, default=None)})
-
-
 def recipe_fingerprint(plan: Plan) -> str:
     """Eight hex digits that change with every setting that can change a result."""
     content = plan.recipe.model_dump(mode="json")
@@ -203,7 +167,10 @@ def recipe_fingerprint(plan: Plan) -> str:
 
 def fingerprint_of(splits: dict[str, Benchmark], start: str) -> str:
     """Eight hex digits that change with the videos and captions of any split, and with the weights of a local start."""
-    weights = [(path.name, _file_digest(path)) for path in sorted(Path(start).glob("*.safetensors"))]
+    weights = []
+    for path in sorted(Path(start).glob("*.safetensors")):
+        with path.open("rb") as file:
+            weights.append((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
     return _digest([sorted((name, split.fingerprint) for name, split in splits.items()), weights])
 
 
@@ -213,11 +180,7 @@ def run_folder(plan: Plan, runs: Path, data: str) -> Path:
 
 
 def find_run(plan: Plan, runs: Path) -> Path:
-    """The folder of a finished run on any data; the newest if there are several.
-
-    Raises:
-        ReportError: there is none.
-    """
+    """The folder of a finished run on any data, the newest if there are several; ReportError if there is none."""
     folders = [folder for folder in runs.glob(f"{_folder_name(plan)}-*") if has_result(folder, plan)]
     if not folders:
         raise ReportError(
@@ -283,11 +246,6 @@ def _write_json(path: Path, content: object) -> None:
     write_atomic(path, json.dumps(content, indent=2) + "\n")
 
 
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
@@ -317,10 +275,8 @@ def _run_in_parallel(
                 )
                 callbacks.on_run(len(folders), len(wanted))
         except BrokenProcessPool:
-            raise ReportError(
-                "a training process was killed, usually because memory ran out: use fewer --jobs. Finished runs are "
-                "kept."
-            ) from None
+            advice = "usually because memory ran out: use fewer --jobs. Finished runs are kept."
+            raise ReportError(f"a training process was killed, {advice}") from None
         except BaseException:
             pool.shutdown(cancel_futures=True)  # runs that have begun finish, the others are cancelled
             raise
@@ -355,7 +311,5 @@ def _threads(count: int) -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[THREADS_VARIABLE]
-        else:
-            os.environ[THREADS_VARIABLE] = before
+        del os.environ[THREADS_VARIABLE]
+        os.environ |= {} if before is None else {THREADS_VARIABLE: before}

@@ -82,10 +82,8 @@ def describe(outcomes: Sequence[Outcome], *, small: bool) -> str:
     """What the numbers were measured on, in one line."""
     devices = sorted({each.costs.device for each in outcomes})
     results = list(dict.fromkeys(each.seeds.results[0].label() for each in outcomes))
-    if small:
-        kind = "MiniVTT with a small model (6 blocks, 36 patches), scaled from the paper's settings"
-    else:
-        kind = "The paper's benchmarks and settings"
+    scaled = "MiniVTT with a small model (6 blocks, 36 patches), scaled from the paper's settings"
+    kind = scaled if small else "The paper's benchmarks and settings"
     trained = [each for each in outcomes if not each.plan.row.zero_shot]
     if trained:
         data = trained[0].plan.recipe.data
@@ -171,10 +169,9 @@ def _gains(outcomes: Sequence[Outcome]) -> dict[str, list[str]]:
     baseline = next((each for each in outcomes if is_baseline(each)), None)
     if baseline is None:
         return {}
+    measured = ["" if each is baseline else str(gain(baseline.seeds, each.seeds)) for each in outcomes]
     columns = {
-        "T→V R@1 over baseline": [
-            "" if each is baseline else str(gain(baseline.seeds, each.seeds)) for each in outcomes
-        ],
+        "T→V R@1 over baseline": measured,
         "in the paper": [_published_gain(each, baseline) for each in outcomes],
     }
     return {name: cells for name, cells in columns.items() if any(cells)}
@@ -186,7 +183,6 @@ def _published_gain(outcome: Outcome, baseline: Outcome) -> str:
 
 
 def _notes(outcomes: Sequence[Outcome], *, small: bool) -> list[str]:
-    on_cpu = any(each.costs.device == "cpu" for each in outcomes)
     notes = []
     if small:
         notes.append("±: half of the 95 % bootstrap interval over test videos; in square brackets the whole interval.")
@@ -198,7 +194,7 @@ def _notes(outcomes: Sequence[Outcome], *, small: bool) -> list[str]:
         if "clean" in _protocols(outcomes):
             notes.append("The paper chose the best epoch on the test split.")
         notes += _other_galleries(outcomes)
-    if on_cpu:
+    if any(each.costs.device == "cpu" for each in outcomes):
         notes.append("MB saved: what one video keeps for the backward pass (and as a part of no clustering).")
     notes.append("Encode: one video, and how many times faster than without clustering in the same run.")
     return notes

@@ -75,16 +75,9 @@ def run_settings(
     *,
     on_progress: OnProgress = lambda done, total: None,
 ) -> list[SettingResult]:
-    """Evaluate a model with each setting, ``none`` first.
+    """Evaluate a model with each setting, in the paper's notation, ``none`` first. Its own clustering is restored.
 
     Results are kept in ``folder``, by setting, model and data, and not computed again.
-
-    Args:
-        model: its clustering is changed, and restored.
-        benchmark: a loaded split.
-        settings: in the paper's notation.
-        folder: where the results are kept.
-        on_progress: called after every batch.
     """
     wanted = [str(Setting.parse(each)) for each in settings]
     wanted = [NONE, *(each for each in dict.fromkeys(wanted) if each != NONE)]

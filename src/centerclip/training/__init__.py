@@ -3,12 +3,4 @@
 from ..errors import CheckpointError, DivergedError, Interrupted, RecipeError, TrainingError
 from .recipe import Recipe, read_recipe
 
-__all__ = [
-    "CheckpointError",
-    "DivergedError",
-    "Interrupted",
-    "Recipe",
-    "RecipeError",
-    "TrainingError",
-    "read_recipe",
-]
+__all__ = ["CheckpointError", "DivergedError", "Interrupted", "Recipe", "RecipeError", "TrainingError", "read_recipe"]
