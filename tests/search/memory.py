@@ -73,7 +73,7 @@ class MemoryView:
         """Index every line anew."""
         lines = [(video, line) for video, several in self.text.items() for line in several]
         found = [(*lines[row], rank) for row, rank in _matches(match, (index_text(line.text) for _, line in lines))]
-        hits = [LineHit(video, each.start, each.end, each.text, each.source, rank) for video, each, rank in found]
+        hits = [LineHit(**vars(each), video=video, rank=rank) for video, each, rank in found]
         return [hit for hit in hits if among is None or hit.video in among][:top]
 
     def search_names(

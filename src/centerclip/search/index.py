@@ -366,13 +366,8 @@ class VideoIndex:
         found = merge(ranked, confidences, texts, by_moment=moments)
         grades = [each.grade for each in found[:JUDGED_HITS]]
         convincing = grades[:1] not in ([], ["unlikely"]) or "sure" in grades
-        entries = catalogue.hits([each.entry for each in found[:top]], filters)
-        hits = [
-            replace(hit, grade=by.grade, confidence=by.confidence, found_by=by.found_by, line=by.line)
-            for hit, by in zip(entries, found, strict=False)
-        ]
         best = max((each.confidence for each in found[:JUDGED_HITS]), default=0.0)
-        return Results(hits, convincing, best, time.perf_counter() - began)
+        return Results(catalogue.hits(found[:top], filters), convincing, best, time.perf_counter() - began)
 
     def similar(self, video_id: str, start: float | None = None, *, top: int = 10) -> Results:
         """Other videos that look like one of the index, or like its segment at ``start`` seconds."""

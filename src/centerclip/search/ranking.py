@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from .query import Encoder
-from .store import Floats, Segments, Store, View
+from .store import Floats, Line, Segments, Store, View
 
 FIRST_SEGMENTS = 256  # segments asked for at first; more when they belong to too few videos
 SPARE_VIDEOS = 4  # looked at beyond those asked for, since some may be near-duplicates
@@ -49,6 +49,7 @@ NEAREST_SEGMENTS = 256  # looked through for one of another video
 
 
 Grade = Literal["sure", "maybe", "unlikely"]
+FoundBy = Literal["video", "text"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,10 @@ class Ranked:
     moments: tuple[Moment, ...]
     vector: Floats  # [D] of the best moment, norm 1
     duplicates: tuple[str, ...] = ()  # videos further down that show the same
+    confidence: float = 0.0  # 0 to 1, and the same in a word
+    grade: Grade = "maybe"
+    found_by: FoundBy = "video"  # "text" when it is there for what is said or written
+    line: Line | None = None  # that has words of the query
 
     @property
     def score(self) -> float:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from ..errors import SearchError, UnknownVideo
 from ..files import is_below
-from .ranking import Grade, Moment, Ranked
+from .ranking import FoundBy, Grade, Moment, Ranked
 from .store import File, Line, Segments, Video, View
-from .text import FoundBy
 
 When = float | str | date | datetime | None
 Near = tuple[float, float, float]  # latitude and longitude in degrees, and kilometres around it
@@ -273,7 +272,11 @@ class Catalogue:
                     duration=self.videos[entry.video].duration,
                     copies=tuple(Path(file.path) for file in files[1:]),
                     duplicates=tuple(Path(self.files_of(video)[0].path) for video in entry.duplicates),
+                    grade=entry.grade,
                     offline=all(map(is_offline, files)),
+                    confidence=entry.confidence,
+                    found_by=entry.found_by,
+                    line=entry.line,
                 )
             )
         return hits

@@ -577,7 +577,7 @@ class SqliteView(Matrix):
     def search_lines(self, match: str, top: int, *, among: Collection[str] | None = None) -> list[LineHit]:
         """The ``top`` lines that match an FTS5 expression best, of the videos ``among``."""
         query = (
-            "SELECT id, start, end, text, source, rank FROM line_words JOIN line ON line.key = line_words.rowid "
+            "SELECT start, end, text, source, id, rank FROM line_words JOIN line ON line.key = line_words.rowid "
             "JOIN video ON video.key = line.video "
             "WHERE line_words MATCH ? ORDER BY rank"
         )
@@ -590,18 +590,18 @@ class SqliteView(Matrix):
     ) -> list[tuple[str, str, float]]:
         """Path, video and rank of the ``top`` files whose folders and name match best, of the videos ``among``."""
         query = (
-            "SELECT video.id, root.path, file.path, rank FROM file_words JOIN file ON file.key = file_words.rowid "
+            "SELECT root.path, file.path, video.id, rank FROM file_words JOIN file ON file.key = file_words.rowid "
             "JOIN video ON video.key = file.video JOIN root ON root.id = file.root "
             "WHERE file_words MATCH ? ORDER BY rank"
         )
         with self._database.read() as connection:
             rows = islice(self._wanted(connection.execute(query, (match,)), among), top)
-            return [(from_stored(joined(root, rest)), video, rank) for video, root, rest, rank in rows]
+            return [(from_stored(joined(root, rest)), video, rank) for root, rest, video, rank in rows]
 
     def _wanted(self, rows: Iterable[Any], among: Collection[str] | None) -> Iterator[Any]:
-        """Rows, best first, whose video counts: a filter is exact however few it leaves."""
+        """Rows, best first, whose video (before the rank) counts: a filter is exact however few it leaves."""
         wanted = self.videos if among is None else set(among) & self.videos.keys()
-        return (row for row in rows if row[0] in wanted)
+        return (row for row in rows if row[-2] in wanted)
 
 
 def journal_mode(folder: Path) -> str:

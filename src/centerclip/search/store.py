@@ -62,23 +62,10 @@ class Segments:
 
 
 @dataclass(frozen=True)
-class LineHit:
-    """A line that matches an expression of words.
-
-    Attributes:
-        video: id of its video.
-        start: seconds.
-        end: seconds.
-        text: as people read it.
-        source: where it comes from.
-        rank: of BM25; less is better.
-    """
+class LineHit(Line):
+    """A line that matches an expression of words, with the id of its video and its rank of BM25: less is better."""
 
     video: str
-    start: float
-    end: float
-    text: str
-    source: TextSource
     rank: float
 
 

@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
-from typing import Literal
 
 import numpy as np
 
@@ -34,7 +33,6 @@ INFLECTED = 0.8  # what a word counts that only begins alike: bridge, bridges
 MIN_STEM, MAX_ENDING = 4, 3  # letters that inflected words have in common, and those that may follow
 ENDINGS = ("ing", "ed", "es", "s")  # of English words; other languages mostly add letters, which the prefix covers
 
-FoundBy = Literal["video", "text"]
 NO_VECTOR = np.zeros(0, np.float32)
 WHOLE = ("title", "description", "name")  # about the whole video: no moment
 
@@ -334,29 +332,10 @@ def fuse(
     return sorted(merged, key=order)
 
 
-@dataclass(frozen=True)
-class Found:
-    """A hit of either kind.
-
-    Attributes:
-        entry: video and moments.
-        confidence: 0 to 1.
-        grade: the same in a word.
-        found_by: "text" when it is there for what is said or written.
-        line: that has words of the query; None without any.
-    """
-
-    entry: Ranked
-    confidence: float
-    grade: Grade
-    found_by: FoundBy = "video"
-    line: Line | None = None
-
-
 def merge(
     ranked: Sequence[Ranked], confidences: Sequence[float], texts: Sequence[TextHit], *, by_moment: bool = False
-) -> list[Found]:
-    """What the video shows and what is said and written in one list. Without the latter nothing changes.
+) -> list[Ranked]:
+    """What the video shows and what is said and written in one list, graded. Without the latter the order stays.
 
     Args:
         ranked: what the video shows.
@@ -364,8 +343,6 @@ def merge(
         texts: what is said and written.
         by_moment: whether the hits are moments, and a video can come several times.
     """
-    if not texts:
-        return [Found(entry, each, grade(each)) for entry, each in zip(ranked, confidences, strict=True)]
     same: dict[int, int] = {}
     for place, hit in enumerate(texts):
         for number, entry in enumerate(ranked):
@@ -376,11 +353,10 @@ def merge(
     for confidence, here, there in fuse(confidences, [hit.confidence for hit in texts], same):
         text = None if there is None else texts[there]
         if text is not None and (here is None or text.confidence >= confidence):
-            shown = None if here is None else ranked[here]
-            found.append(Found(_entry(text, shown), text.confidence, text.grade, "text", text.line))
+            found.append(_entry(text, None if here is None else ranked[here]))
         elif here is not None:
-            line = None if text is None else text.line
-            found.append(Found(ranked[here], confidences[here], grade(confidences[here]), line=line))
+            own, line = confidences[here], None if text is None else text.line
+            found.append(replace(ranked[here], confidence=own, grade=grade(own), line=line))
     return found
 
 
@@ -394,4 +370,4 @@ def _entry(hit: TextHit, shown: Ranked | None) -> Ranked:
     if shown is not None and hit.line.source in WHOLE:
         moments = (replace(shown.moments[0], score=hit.score), *hit.moments[1:])
     duplicates = hit.duplicates if shown is None else tuple(dict.fromkeys([*hit.duplicates, *shown.duplicates]))
-    return Ranked(hit.video, moments, NO_VECTOR, duplicates)
+    return Ranked(hit.video, moments, NO_VECTOR, duplicates, hit.confidence, hit.grade, "text", hit.line)
