@@ -96,12 +96,7 @@ def codec_of(path: Path) -> tuple[str, bool, bool]:
 
 
 def thumbnail(
-    path: str | PathLike[str],
-    seconds: float,
-    width: int,
-    height: int | None = None,
-    *,
-    limits: Limits = DEFAULT_LIMITS,
+    path: str | PathLike[str], seconds: float, width: int, height: int | None = None, *, limits: Limits = DEFAULT_LIMITS
 ) -> "Image":
     """The frame on the screen at a time, fitted into ``width`` x ``height`` pixels (by default a square)."""
     from PIL import Image
@@ -178,7 +173,8 @@ def _transcode(
                 orientation = frame_orientation(frame)
                 size = even_size(*shown_size(frame.width, frame.height, pixel_aspect_of(source.stream)), short_side)
                 video_out.width, video_out.height = orientation.size(*size)
-            upright = _upright(frame, size, orientation)
+            rgb = orientation.apply(frame.reformat(*size, "rgb24").to_ndarray()).copy()
+            upright = av.VideoFrame.from_ndarray(rgb, format="rgb24").reformat(format="yuv420p")
             last_tick = max(last_tick + 1, round((at - start) * VIDEO_CLOCK))
             upright.pts, upright.time_base = last_tick, Fraction(1, VIDEO_CLOCK)
             output.mux(video_out.encode(upright))
@@ -204,8 +200,3 @@ def _decoded_frames(source: Source) -> Iterator[Any]:
     for packet in source.packets():
         if packet.stream.codec_context is not None:
             yield from packet.decode()
-
-
-def _upright(frame: av.VideoFrame, size: tuple[int, int], orientation: Orientation) -> av.VideoFrame:
-    rgb = orientation.apply(frame.reformat(*size, "rgb24").to_ndarray())
-    return av.VideoFrame.from_ndarray(rgb.copy(), format="rgb24").reformat(format="yuv420p")
