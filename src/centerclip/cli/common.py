@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Option
 
 from ..files import valid_text
 from ..plots import clock as clock
@@ -21,45 +22,39 @@ if TYPE_CHECKING:
     from ..search import Progress as IndexingProgress
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON object.")]
 IndexFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--index",
-        envvar="CENTERCLIP_INDEX",
-        help="Folder of the index.",
-        show_default="the user's data folder",
-    ),
+    Option("--index", envvar="CENTERCLIP_INDEX", help="Folder of the index.", show_default="the user's data folder"),
 ]
-Root = Annotated[Path | None, typer.Option(help="Folder with the videos; sub-folders are searched.")]
+Root = Annotated[Path | None, Option(help="Folder with the videos; sub-folders are searched.")]
 Annotations = Annotated[
-    Path | None, typer.Option(help="Folder with the annotation files.", show_default="ROOT or ROOT/annotations")
+    Path | None, Option(help="Folder with the annotation files.", show_default="ROOT or ROOT/annotations")
 ]
 Clustering = Annotated[
-    str | None, typer.Option(help='Clustering in the paper\'s notation: "B6-4,49".', show_default="the model's")
+    str | None, Option(help='Clustering in the paper\'s notation: "B6-4,49".', show_default="the model's")
 ]
-Frames = Annotated[int | None, typer.Option(min=1, help="Frames per video.", show_default="the model's")]
+Frames = Annotated[int | None, Option(min=1, help="Frames per video.", show_default="the model's")]
 Rule = Annotated[
     Literal["mean", "renormalise"] | None,
-    typer.Option(help="How the segments of a video are compared with a sentence.", show_default="the model's"),
+    Option(help="How the segments of a video are compared with a sentence.", show_default="the model's"),
 ]
 Protocol = Annotated[
     Literal["published", "clean"] | None,
-    typer.Option(
+    Option(
         help="published: the authors' procedure; clean: a more careful one (docs/reproduction.md).",
         show_default="the model's",
     ),
 ]
-BatchSize = Annotated[int | None, typer.Option(min=1, help="Videos per batch.", show_default="from the free memory")]
+BatchSize = Annotated[int | None, Option(min=1, help="Videos per batch.", show_default="from the free memory")]
 Workers = Annotated[
-    int | None, typer.Option(min=0, help="Files decoded at the same time.", show_default="enough for the model")
+    int | None, Option(min=0, help="Files decoded at the same time.", show_default="enough for the model")
 ]
 Device = Annotated[
-    Literal["cpu", "cuda", "mps"] | None,
-    typer.Option(help="Where the model runs.", show_default="a GPU if there is one"),
+    Literal["cpu", "cuda", "mps"] | None, Option(help="Where the model runs.", show_default="a GPU if there is one")
 ]
-AllowMissing = Annotated[bool, typer.Option("--allow-missing", help="Leave out videos that have no file.")]
-AllowUnreadable = Annotated[bool, typer.Option("--allow-unreadable", help="Leave out videos that cannot be decoded.")]
+AllowMissing = Annotated[bool, Option("--allow-missing", help="Leave out videos that have no file.")]
+AllowUnreadable = Annotated[bool, Option("--allow-unreadable", help="Leave out videos that cannot be decoded.")]
 
 
 FETCHING = "fetching the model"
@@ -127,13 +122,8 @@ def progress(title: str = "", *, quiet: bool = False) -> Iterator[ProgressBar]:
     from rich.progress import BarColumn, Progress, TextColumn
 
     console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[count]}"),
-        TextColumn("{task.fields[note]}"),
-        TextColumn("{task.fields[left]}"),
-    )
+    fields = (TextColumn(f"{{task.fields[{name}]}}") for name in ("count", "note", "left"))
+    columns = (TextColumn("{task.description}"), BarColumn(), *fields)
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bars:
         _open_bars.append(ProgressBar(bars, title))
         try:

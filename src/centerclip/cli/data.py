@@ -1,14 +1,15 @@
 """``centerclip data``: check a copy of a benchmark, make it small, or generate one."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
-from .common import Annotations, AsJson, progress, size
+from .common import Annotations, AsJson, check_names, progress, size
 
 if TYPE_CHECKING:
     from ..data.minivtt import Report
@@ -21,35 +22,26 @@ app = typer.Typer(
 )
 make_app = typer.Typer(name="make", help="Generate a benchmark.", no_args_is_help=True)
 app.add_typer(make_app, name="make")
-Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes.", show_default="the number of cores")]
+Workers = Annotated[int | None, Option(min=1, help="Worker processes.", show_default="the number of cores")]
 
 
 @app.command()
 def verify(
-    name: Annotated[str, typer.Argument(help="msrvtt, msrvtt-7k, msvd, lsmdc, activitynet, didemo or folder.")],
-    root: Annotated[Path, typer.Option(help="Folder with the videos; sub-folders are searched.")],
+    name: Annotated[str, Argument(help="msrvtt, msrvtt-7k, msvd, lsmdc, activitynet, didemo or folder.")],
+    root: Annotated[Path, Option(help="Folder with the videos; sub-folders are searched.")],
     annotations: Annotations = None,
-    split: Annotated[
-        str | None, typer.Option(help="train, val, test, or several joined by '+'.", show_default="all")
-    ] = None,
+    split: Annotated[str | None, Option(help="train, val, test, or several joined by '+'.", show_default="all")] = None,
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Accept missing videos and other counts than the published ones.")
+        bool, Option("--allow-missing", help="Accept missing videos and other counts than the published ones.")
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Do not open the videos.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Do not open the videos.")] = False,
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare a copy of a benchmark with the published figures and open every video of it."""
-    from ..data.benchmark import format_of, split_names
     from ..data.verify import verify as check
-    from ..errors import AnnotationError
 
-    try:
-        format_of(name)
-        if split is not None:
-            split_names(split)
-    except AnnotationError as error:
-        raise typer.BadParameter(str(error)) from error
+    check_names(name, split or "all", None)
     with progress("opening videos", quiet=as_json or quick) as on_progress:
         result = check(
             name, root, annotations=annotations, split=split, quick=quick, workers=workers, on_progress=on_progress
@@ -66,10 +58,10 @@ def verify(
 
 @app.command()
 def prepare(
-    source: Annotated[Path, typer.Argument(help="Folder with the videos.")],
-    target: Annotated[Path, typer.Argument(help="Folder for the small copies; a stopped run can be resumed.")],
-    fps: Annotated[float, typer.Option(min=0.01, help="Frames per second.")] = 3.0,
-    short_side: Annotated[int, typer.Option(min=2, help="Pixels; smaller videos keep their size.")] = 224,
+    source: Annotated[Path, Argument(help="Folder with the videos.")],
+    target: Annotated[Path, Argument(help="Folder for the small copies; a stopped run can be resumed.")],
+    fps: Annotated[float, Option(min=0.01, help="Frames per second.")] = 3.0,
+    short_side: Annotated[int, Option(min=2, help="Pixels; smaller videos keep their size.")] = 224,
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
@@ -90,59 +82,45 @@ def prepare(
         raise typer.Exit(1)
 
 
-Folder = Annotated[Path, typer.Argument(help="New folder; a stopped run can be resumed.")]
-Seed = Annotated[int, typer.Option(min=0, help="Another seed gives other scenes of the same world.")]
 Things = Annotated[
     Literal["emoji", "shapes"] | None,
-    typer.Option(help="What to draw.", show_default="emoji, or shapes without an emoji font"),
+    Option(help="What to draw.", show_default="emoji, or shapes without an emoji font"),
 ]
 Font = Annotated[
-    Path | None,
-    typer.Option(help="Emoji font.", show_default="Noto Color Emoji of this computer", envvar="CENTERCLIP_FONT"),
+    Path | None, Option(help="Emoji font.", show_default="Noto Color Emoji of this computer", envvar="CENTERCLIP_FONT")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Remove what an earlier run made in the folder, and start over.")]
+Force = Annotated[bool, Option("--force", help="Remove what an earlier run made in the folder, and start over.")]
 
 
-@make_app.command()
-def minivtt(
-    folder: Folder,
-    clips: Annotated[int, typer.Option(min=20, help="Clips of all splits.")] = 2000,
-    seed: Seed = 0,
-    workers: Workers = None,
-    things: Things = None,
-    font: Font = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Generate MiniVTT: clips of things that move in places, with captions and event times."""
-    from ..data.minivtt import make
+def _generator(what: str, usual: int) -> Callable[..., None]:
+    """The command that generates clips or images; both have the same options."""
 
-    with progress("drawing clips", quiet=as_json) as show:
-        report = make(
-            folder, clips=clips, seed=seed, workers=workers, things=things, font=font, force=force, on_progress=show
-        )
-    _print_report(report, "clips", as_json)
+    def generate(
+        folder: Annotated[Path, Argument(help="New folder; a stopped run can be resumed.")],
+        clips: Annotated[int, Option(min=20, help=f"{what.capitalize()} of all splits.")] = usual,
+        seed: Annotated[int, Option(min=0, help="Another seed gives other scenes of the same world.")] = 0,
+        workers: Workers = None,
+        things: Things = None,
+        font: Font = None,
+        force: Force = False,
+        as_json: AsJson = False,
+    ) -> None:
+        from ..data.minivtt import make, make_images
+
+        run = make if what == "clips" else make_images
+        with progress(f"drawing {what}", quiet=as_json) as show:
+            report = run(
+                folder, clips=clips, seed=seed, workers=workers, things=things, font=font, force=force, on_progress=show
+            )
+        _print_report(report, what, as_json)
+
+    return generate
 
 
-@make_app.command()
-def minivtt_images(
-    folder: Folder,
-    clips: Annotated[int, typer.Option(min=20, help="Images of all splits.")] = 30_000,
-    seed: Seed = 0,
-    workers: Workers = None,
-    things: Things = None,
-    font: Font = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Generate training images of MiniVTT, as videos of one frame, from which a model learns names first."""
-    from ..data.minivtt import make_images
-
-    with progress("drawing images", quiet=as_json) as show:
-        report = make_images(
-            folder, clips=clips, seed=seed, workers=workers, things=things, font=font, force=force, on_progress=show
-        )
-    _print_report(report, "images", as_json)
+ABOUT_CLIPS = "Generate MiniVTT: clips of things that move in places, with captions and event times."
+ABOUT_IMAGES = "Generate training images of MiniVTT, as videos of one frame, from which a model learns names first."
+make_app.command("minivtt", help=ABOUT_CLIPS)(_generator("clips", 2000))
+make_app.command("minivtt-images", help=ABOUT_IMAGES)(_generator("images", 30_000))
 
 
 def _problems(result: "Verification", allow_missing: bool) -> list[str]:
@@ -194,29 +172,21 @@ def _print_verification(result: "Verification") -> None:
 
 
 def _row(check: "SplitCheck") -> tuple[str, ...]:
-    published = check.published
-    return (
-        check.split,
-        _count(check.videos, published.videos if published else None),
-        _count(check.captions, published.captions if published else None),
-        f"{check.found:,}",
-        check.fingerprint if check.found else "",
+    expected = (check.published.videos, check.published.captions) if check.published else (None, None)
+    videos, captions = (
+        f"{count:,}" if published is None else f"{count:,} ({published:,})"
+        for count, published in zip((check.videos, check.captions), expected, strict=True)
     )
-
-
-def _count(count: int, published: int | None) -> str:
-    return f"{count:,}" if published is None else f"{count:,} ({published:,})"
+    return check.split, videos, captions, f"{check.found:,}", check.fingerprint if check.found else ""
 
 
 def _summary(report: "PrepareReport") -> str:
     line = f"{report.done:,} encoded, {report.skipped:,} already there, {len(report.failed):,} failed."
-    if report.source_bytes:
-        saved = report.source_bytes - report.target_bytes
-        line += (
-            f" {size(report.source_bytes)} became {size(report.target_bytes)}: "
-            f"{size(saved)} saved ({saved / report.source_bytes:.0%})."
-        )
-    return line
+    if not report.source_bytes:
+        return line
+    saved, became = report.source_bytes - report.target_bytes, size(report.target_bytes)
+    share = saved / report.source_bytes
+    return f"{line} {size(report.source_bytes)} became {became}: {size(saved)} saved ({share:.0%})."
 
 
 def _listing(names: Sequence[str]) -> str:

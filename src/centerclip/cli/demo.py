@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from .common import clock, progress, this_command
 
@@ -25,9 +25,9 @@ TOP = 3  # hits of each query
 
 
 def demo(
-    folder: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for the index and an image of the hits.")
-    ] = Path("centerclip-demo"),
+    folder: Annotated[Path, Option("--output", "-o", help="Folder for the index and an image of the hits.")] = Path(
+        "centerclip-demo"
+    ),
 ) -> None:
     """Index about 60 bundled clips with the bundled model, search them, and show the hits with their times."""
     from rich.console import Console

@@ -8,24 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from .common import (
-    AllowMissing,
-    AllowUnreadable,
-    Annotations,
-    AsJson,
-    BatchSize,
-    Clustering,
-    Device,
-    Frames,
-    Protocol,
-    Root,
-    Rule,
-    Workers,
-    check_names,
-    open_model,
-    progress,
-)
+from . import common
+from .common import check_names, open_model, progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,39 +25,37 @@ WIDTH = 100  # columns of a table, so that it fits a page; fewer on a narrower t
 
 def evaluate(
     model: Annotated[
-        str | None, typer.Argument(help="Hub name, model folder or file, or the folder of a training run.")
+        str | None, Argument(help="Hub name, model folder or file, or the folder of a training run.")
     ] = None,
     benchmark: Annotated[
-        str | None, typer.Argument(help="msrvtt, msrvtt-7k, msvd, lsmdc, activitynet, didemo or folder.")
+        str | None, Argument(help="msrvtt, msrvtt-7k, msvd, lsmdc, activitynet, didemo or folder.")
     ] = None,
-    root: Root = None,
-    annotations: Annotations = None,
+    root: common.Root = None,
+    annotations: common.Annotations = None,
     split: Annotated[
-        str | None, typer.Option(help="train, val, test, or some of them joined by '+'.", show_default="test")
+        str | None, Option(help="train, val, test, or some of them joined by '+'.", show_default="test")
     ] = None,
-    clustering: Clustering = None,
-    frames: Frames = None,
-    rule: Rule = None,
-    protocol: Protocol = None,
+    clustering: common.Clustering = None,
+    frames: common.Frames = None,
+    rule: common.Rule = None,
+    protocol: common.Protocol = None,
     dual_softmax: Annotated[
-        bool, typer.Option("--dual-softmax", help="Rank by dual softmax, which uses all queries at once.")
+        bool, Option("--dual-softmax", help="Rank by dual softmax, which uses all queries at once.")
     ] = False,
-    batch_size: BatchSize = None,
-    device: Device = None,
-    workers: Workers = None,
-    allow_missing: AllowMissing = False,
-    allow_unreadable: AllowUnreadable = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder for evaluation.json and queries.csv.")
-    ] = None,
+    batch_size: common.BatchSize = None,
+    device: common.Device = None,
+    workers: common.Workers = None,
+    allow_missing: common.AllowMissing = False,
+    allow_unreadable: common.AllowUnreadable = False,
+    output: Annotated[Path | None, Option("--output", "-o", help="Folder for evaluation.json and queries.csv.")] = None,
     moments: Annotated[
-        bool, typer.Option("--moments", help="Also score moments, against the event times of a MiniVTT folder.")
+        bool, Option("--moments", help="Also score moments, against the event times of a MiniVTT folder.")
     ] = False,
     compare: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="A B", help="Compare two results: folders of --output, or training runs."),
+        Option(metavar="A B", help="Compare two results: folders of --output, or training runs."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """Recall, median and mean rank of a model, in both directions; or compare two results.
 
@@ -92,26 +76,13 @@ def evaluate(
     with processes() as group:
         opened = open_model(model, clustering, frames, device or group.gpu, protocol)
         data = load(
-            benchmark,
-            root,
-            split,
-            annotations=annotations,
-            allow_missing=allow_missing,
-            protocol=opened.protocol,
+            benchmark, root, split, annotations=annotations, allow_missing=allow_missing, protocol=opened.protocol
         )
         with progress(quiet=as_json or not group.main) as bar:
             result = run(
-                opened,
-                data,
-                rule=rule,
-                dual_softmax=dual_softmax,
-                batch_size=batch_size,
-                workers=workers,
-                rank=group.rank,
-                world=group.world,
-                allow_unreadable=allow_unreadable,
-                on_progress=bar.kind,
-            )
+                opened, data, rule=rule, dual_softmax=dual_softmax, batch_size=batch_size, workers=workers,
+                rank=group.rank, world=group.world, allow_unreadable=allow_unreadable, on_progress=bar.kind,
+            )  # fmt: skip
         if not group.main:
             return
         result = replace(result, model=model)
@@ -179,20 +150,16 @@ def _find_evaluation(path: Path, split: str | None = None) -> Path:
         return path / "evaluation.json"
     splits = {file.parent.name: file for file in sorted(path.glob("evaluation/*/evaluation.json"))}
     if not splits:
-        raise EvaluationError(
-            f"{path} has no evaluation.json; `centerclip evaluate MODEL BENCHMARK --output DIR` writes one."
-        )
-    if split is None and len(splits) == 1:
-        return next(iter(splits.values()))
-    if (split or "test") not in splits:
+        command = "`centerclip evaluate MODEL BENCHMARK --output DIR`"
+        raise EvaluationError(f"{path} has no evaluation.json; {command} writes one.")
+    wanted = next(iter(splits)) if split is None and len(splits) == 1 else split or "test"
+    if wanted not in splits:
         names = ", ".join(str(file.parent) for file in splits.values())
-        raise EvaluationError(f"{path} has no evaluation of {split or 'test'}; name one of {names}.")
-    return splits[split or "test"]
+        raise EvaluationError(f"{path} has no evaluation of {wanted}; name one of {names}.")
+    return splits[wanted]
 
 
 def _print_comparison(result: "Comparison", files: Sequence[Path]) -> None:
-    from ..evaluation.metrics import NAMES
-
     table = _table("")
     for letter, each, file in zip("AB", (result.first, result.second), files, strict=True):
         typer.echo(f"{letter}: {file.parent}, {each.setting()}\n   {each.label()}")
@@ -206,8 +173,7 @@ def _print_comparison(result: "Comparison", files: Sequence[Path]) -> None:
         table.add_row("  A", *_cells(result.first, direction))
         table.add_row("  B", *_cells(result.second, direction))
         differences = []
-        for name in NAMES:
-            low, high = result.intervals[direction][name]
+        for name, (low, high) in result.intervals[direction].items():
             star = "*" if result.clear(direction, name) else ""
             differences.append(f"{result.difference[direction][name]:+.1f}{star}\n\\[{low:+.1f}, {high:+.1f}]")
         table.add_row("  B - A", *differences)
@@ -217,13 +183,8 @@ def _print_comparison(result: "Comparison", files: Sequence[Path]) -> None:
 
 
 def _cells(result: "Evaluation", direction: str) -> list[str]:
-    from ..evaluation.metrics import NAMES
-
-    cells = []
-    for name in NAMES:
-        low, high = result.interval(direction, name)
-        cells.append(f"{result.metrics[direction][name]:.1f} ±{(high - low) / 2:.1f}")
-    return cells
+    values, intervals = result.metrics[direction], result.intervals[direction]
+    return [f"{values[name]:.1f} ±{(high - low) / 2:.1f}" for name, (low, high) in intervals.items()]
 
 
 def _table(title: str) -> "Table":

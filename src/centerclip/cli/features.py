@@ -2,53 +2,37 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
-from .common import (
-    AllowMissing,
-    AllowUnreadable,
-    Annotations,
-    AsJson,
-    BatchSize,
-    Clustering,
-    Device,
-    Frames,
-    Root,
-    Rule,
-    Workers,
-    check_names,
-    open_model,
-    progress,
-)
-
-if TYPE_CHECKING:
-    from ..data import Benchmark
+from . import common
+from .common import check_names, open_model, progress
 
 
 def features(
-    model: Annotated[str, typer.Argument(help="Hub name, model folder or file, or the folder of a training run.")],
+    model: Annotated[str, Argument(help="Hub name, model folder or file, or the folder of a training run.")],
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="BENCHMARK | VIDEO...", help="A benchmark, with --root; or video files and folders."),
+        Argument(metavar="BENCHMARK | VIDEO...", help="A benchmark, with --root; or video files and folders."),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")],
-    root: Root = None,
-    annotations: Annotations = None,
-    split: Annotated[str, typer.Option(help="Split of a benchmark, or several joined by '+'.")] = "test",
+    output: Annotated[Path, Option("--output", "-o", help="Folder for the files.")],
+    root: common.Root = None,
+    annotations: common.Annotations = None,
+    split: Annotated[str, Option(help="Split of a benchmark, or several joined by '+'.")] = "test",
     form: Annotated[
-        Literal["safetensors", "npz"], typer.Option("--format", help="File format of the vectors.")
+        Literal["safetensors", "npz"], Option("--format", help="File format of the vectors.")
     ] = "safetensors",
-    clustering: Clustering = None,
-    frames: Frames = None,
-    rule: Rule = None,
-    batch_size: BatchSize = None,
-    device: Device = None,
-    workers: Workers = None,
-    allow_missing: AllowMissing = False,
-    allow_unreadable: AllowUnreadable = False,
-    as_json: AsJson = False,
+    clustering: common.Clustering = None,
+    frames: common.Frames = None,
+    rule: common.Rule = None,
+    batch_size: common.BatchSize = None,
+    device: common.Device = None,
+    workers: common.Workers = None,
+    allow_missing: common.AllowMissing = False,
+    allow_unreadable: common.AllowUnreadable = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """Export segment, video and sentence vectors, with CSV files that say what their rows are.
 
@@ -57,21 +41,26 @@ def features(
     if root is not None and len(sources) != 1:
         raise typer.BadParameter("--root takes the name of one benchmark; leave it out to give files and folders.")
     split = check_names(sources[0] if root else "folder", split, clustering)
+    from ..data import Benchmark, Clip, DataError, load
     from ..evaluation import encode_benchmark
     from ..evaluation.features import save_features, spans_of
+    from ..files import find_videos
 
     opened = open_model(model, clustering, frames, device)
-    data = _load(sources, root, annotations, split, allow_missing, opened.protocol)
+    if root is not None:
+        data = load(
+            sources[0], root, split, annotations=annotations, allow_missing=allow_missing, protocol=opened.protocol
+        )
+    else:  # paths are the ids, and captions are not encoded
+        paths = list(find_videos(*(Path(source).expanduser() for source in sources)))
+        if not paths:
+            raise DataError(f"there are no videos in {', '.join(sources)}.")
+        data = Benchmark("files", "all", tuple(Clip(str(path), path, (path.stem,)) for path in paths))
     with progress(quiet=as_json) as bar:
         encoded = encode_benchmark(
-            opened,
-            data,
-            captions=root is not None,
-            batch_size=batch_size,
-            workers=workers,
-            allow_unreadable=True,
+            opened, data, captions=root is not None, batch_size=batch_size, workers=workers, allow_unreadable=True,
             on_progress=bar.kind,
-        )
+        )  # fmt: skip
         spans = spans_of(opened, encoded, bar.kind)
     about = {
         "model": model,
@@ -103,23 +92,3 @@ def features(
         lines += [f"  {video}: {reason}" for video, reason in encoded.unreadable.items()]
         typer.echo("\n".join(lines), err=True)
         raise typer.Exit(1)
-
-
-def _load(
-    sources: list[str],
-    root: Path | None,
-    annotations: Path | None,
-    split: str,
-    allow_missing: bool,
-    protocol: Literal["published", "clean"],
-) -> "Benchmark":
-    """The named benchmark, or one made of files: their paths are the ids, and their captions are not encoded."""
-    from ..data import Benchmark, Clip, DataError, load
-    from ..files import find_videos
-
-    if root is not None:
-        return load(sources[0], root, split, annotations=annotations, allow_missing=allow_missing, protocol=protocol)
-    paths = list(find_videos(*(Path(source).expanduser() for source in sources)))
-    if not paths:
-        raise DataError(f"there are no videos in {', '.join(sources)}.")
-    return Benchmark("files", "all", tuple(Clip(str(path), path, (path.stem,)) for path in paths))

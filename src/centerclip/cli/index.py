@@ -1,5 +1,6 @@
 """``centerclip index``, ``status`` and ``remove``: make folders of videos searchable, and keep them so."""
 
+import itertools
 import json
 import shlex
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from ..model.hub import DEFAULT_MODEL
 from .common import AsJson, Device, IndexFolder, count, length, printable, progress, size
@@ -26,66 +28,60 @@ MAX_FAILURES_SHOWN = 20  # on the screen; --json has all of them
 def index(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="PATH", help="Folders and video files.", show_default="those of earlier runs"),
+        Argument(metavar="PATH", help="Folders and video files.", show_default="those of earlier runs"),
     ] = None,
     folder: IndexFolder = None,
     model: Annotated[
         str | None,
-        typer.Option(
-            help=f"Hub name, folder or checkpoint; {DEFAULT_MODEL} for a new index.",
-            show_default="the index's",
-        ),
+        Option(help=f"Hub name, folder or checkpoint; {DEFAULT_MODEL} for a new index.", show_default="the index's"),
     ] = None,
     clustering: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="The paper's notation; a third of the tokens after half of the blocks for a new index.",
             show_default="the index's",
         ),
     ] = None,
-    frames: Annotated[
-        int | None, typer.Option(min=1, help="Frames per window.", show_default="the index's, or 12")
-    ] = None,
+    frames: Annotated[int | None, Option(min=1, help="Frames per window.", show_default="the index's, or 12")] = None,
     every: Annotated[
         float | None,
-        typer.Option(
+        Option(
             min=0.01,
             help="Seconds from frame to frame. Less finds shorter moments, more is faster.",
             show_default="the index's, or 1",
         ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Keep running: index what changes, until Ctrl-C.")] = False,
+    watch: Annotated[bool, Option("--watch", help="Keep running: index what changes, until Ctrl-C.")] = False,
     reindex: Annotated[
-        bool, typer.Option("--reindex", help="Drop all vectors and encode everything again with these settings.")
+        bool, Option("--reindex", help="Drop all vectors and encode everything again with these settings.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --reindex.")] = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Try unreadable files again, even if unchanged.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask before --reindex.")] = False,
+    retry: Annotated[bool, Option("--retry", help="Try unreadable files again, even if unchanged.")] = False,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="Leave out, now and in later runs: a pattern of names or paths. May be repeated.",
+        Option(
+            metavar="PATTERN", help="Leave out, now and in later runs: a pattern of names or paths. May be repeated."
         ),
     ] = None,
     moved: Annotated[
         tuple[str, Path] | None,
-        typer.Option(
+        Option(
             metavar="OLD NEW",
             help="Only say that an indexed folder is elsewhere now, on a disk or system with other paths.",
         ),
     ] = None,
     transcribe: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="MODEL",
             help="Also find what is said, by a Whisper model: a folder, or tiny, base, small ... (downloaded).",
         ),
     ] = None,
     read_text: Annotated[
-        bool, typer.Option("--read-text", help="Also find what is written in the picture: slides, signs.")
+        bool, Option("--read-text", help="Also find what is written in the picture: slides, signs.")
     ] = False,
     decoders: Annotated[
-        int | None, typer.Option(min=1, help="Files read at the same time.", show_default="half the cores, at most 4")
+        int | None, Option(min=1, help="Files read at the same time.", show_default="half the cores, at most 4")
     ] = None,
     device: Device = None,
     as_json: AsJson = False,
@@ -123,14 +119,7 @@ def index(
         first()
 
 
-def _run(
-    video_index: "VideoIndex",
-    as_json: bool,
-    paths: list[Path],
-    *,
-    only_news: bool = False,
-    **options: Any,
-) -> None:
+def _run(video_index: "VideoIndex", as_json: bool, paths: list[Path], only_news: bool = False, **options: Any) -> None:
     """Index, with the options of :meth:`VideoIndex.add`, and print what was done."""
     from ..errors import Interrupted
     from ..search import Progress
@@ -147,9 +136,8 @@ def _run(
             report = video_index.add(*paths, on_progress=show, **options)
         except KeyboardInterrupt as interrupt:
             done = "indexed" if last.task == "indexing" else "read"
-            kept = (
-                f"{last.finished:,} of {last.total:,} videos are {done} and kept" if last.total else "nothing is lost"
-            )
+            videos = f"{last.finished:,} of {last.total:,} videos are {done} and kept"
+            kept = videos if last.total else "nothing is lost"
             raise Interrupted(f"stopped: {kept}. Run the same command again to continue") from interrupt
     news = report.added or report.recognised or report.removed or report.texts
     if only_news and not news and len(report.failed) == len(report.failed_before):
@@ -164,14 +152,12 @@ def _when_free(run: Callable[[], None]) -> None:
     """Index as soon as no other process does."""
     from ..search import IndexBusy
 
-    told = False
-    while True:
+    for attempt in itertools.count():
         try:
             return run()
         except IndexBusy as error:
-            if not told:
+            if not attempt:
                 typer.echo(f"centerclip: {error}; waiting", err=True)
-            told = True
             time.sleep(RETRY_SECONDS)
 
 
@@ -219,16 +205,15 @@ def _watch(video_index: "VideoIndex", as_json: bool, run: Callable[[], None]) ->
 
 
 def _print_report(report: "IndexReport") -> None:
+    counts = {
+        "recognised (moved, copied or touched)": report.recognised,
+        "unchanged": report.unchanged,
+        "gone and dropped": report.removed,
+        "with new text": report.texts,
+        "unreadable": len(report.failed),
+    }
     done = [f"{report.added:,} added" if report.added else "nothing new"]
-    for number, text in (
-        (report.recognised, "recognised (moved, copied or touched)"),
-        (report.unchanged, "unchanged"),
-        (report.removed, "gone and dropped"),
-        (report.texts, "with new text"),
-        (len(report.failed), "unreadable"),
-    ):
-        if number:
-            done.append(f"{number:,} {text}")
+    done += [f"{number:,} {text}" for text, number in counts.items() if number]
     amount = f" ({length(report.video_seconds)} of video)" if report.added else ""
     took = f", in {length(report.seconds)}" if report.seconds >= 1 else ""
     typer.echo(f"{', '.join(done)}{took}{amount}.")
@@ -245,9 +230,7 @@ def _print_report(report: "IndexReport") -> None:
     lines = ["Unreadable:", *failed[:MAX_FAILURES_SHOWN]] if failed else []
     more = len(report.failed) - len(failed[:MAX_FAILURES_SHOWN])
     if more:
-        lines.append(
-            f"  {'... and ' if failed else ''}{more:,} {'more' if failed else 'as before'}; see centerclip status"
-        )
+        lines.append(f"  {f'... and {more:,} more' if failed else f'{more:,} as before'}; see centerclip status")
     if lines:
         typer.echo("\n".join(lines), err=True)
 
@@ -263,36 +246,30 @@ def status(folder: IndexFolder = None, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(content, indent=2))
         return
     copies = status.files - status.videos
-    lines = [
-        ("index", f"{status.folder}{'  (being written now)' if status.busy else ''}"),
-        ("folders", ", ".join(str(root) for root in status.roots) or "none"),
-        (
-            "videos",
-            f"{status.videos:,}" + (f", and {count(copies, 'more copy', 'more copies')} of them" if copies else ""),
-        ),
-        (
-            "offline",
-            f"{count(status.offline, 'video')} in {', '.join(map(printable, status.offline_roots))}: not connected?"
-            if status.offline_roots
-            else "none",
-        ),
-        ("length", length(3600 * status.hours)),
-        ("segments", f"{status.segments:,}"),
-        ("size", size(status.bytes)),
-        ("model", f"{status.model}, in {status.precision}"),
-        ("setting", f"{status.clustering}, windows of {status.frames} frames, one frame every {status.every:g} s"),
-        ("search", "exact" if status.recall == 1 else f"approximate, finds {status.recall:.1%} of the best segments"),
-        ("left out", ", ".join(map(printable, status.ignore)) or "nothing"),
-        ("failures", f"{len(status.failed):,}"),
-    ]
-    for name, value in lines:
+    more = f", and {count(copies, 'more copy', 'more copies')} of them" if copies else ""
+    away = f"{count(status.offline, 'video')} in {', '.join(map(printable, status.offline_roots))}: not connected?"
+    lines = {
+        "index": f"{status.folder}{'  (being written now)' if status.busy else ''}",
+        "folders": ", ".join(str(root) for root in status.roots) or "none",
+        "videos": f"{status.videos:,}{more}",
+        "offline": away if status.offline_roots else "none",
+        "length": length(3600 * status.hours),
+        "segments": f"{status.segments:,}",
+        "size": size(status.bytes),
+        "model": f"{status.model}, in {status.precision}",
+        "setting": f"{status.clustering}, windows of {status.frames} frames, one frame every {status.every:g} s",
+        "search": "exact" if status.recall == 1 else f"approximate, finds {status.recall:.1%} of the best segments",
+        "left out": ", ".join(map(printable, status.ignore)) or "nothing",
+        "failures": f"{len(status.failed):,}",
+    }
+    for name, value in lines.items():
         typer.echo(f"{name:9} {value}")
     for path, reason in status.failed.items():
         typer.echo(f"  {printable(path)}: {reason}")
 
 
 def remove(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files and folders to drop from the index.")],
+    paths: Annotated[list[Path], Argument(metavar="PATH", help="Files and folders to drop from the index.")],
     folder: IndexFolder = None,
     as_json: AsJson = False,
 ) -> None:

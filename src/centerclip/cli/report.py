@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from .common import AsJson, Rule, Workers, progress
 
@@ -30,8 +31,8 @@ SEGMENT_LENGTHS = 4  # lines of the figure of centres
 
 @app.command("list")
 def list_reports(
-    gpus: Annotated[int, typer.Option(min=1, help="Estimate the hours of each table on this many GPUs.")] = 8,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
+    gpus: Annotated[int, Option(min=1, help="Estimate the hours of each table on this many GPUs.")] = 8,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
     """List every table and figure."""
     from ..reports.catalogue import reports
@@ -43,14 +44,8 @@ def list_reports(
         rows.append((report, len(plans), sum(expected_hours(plan, gpus=gpus) for plan in plans)))
     if as_json:
         content = [
-            {
-                "name": each.name,
-                "what": each.title,
-                "where": each.where,
-                "kind": each.kind,
-                "runs": runs,
-                "hours": hours,
-            }
+            {"name": each.name, "what": each.title, "where": each.where, "kind": each.kind}
+            | {"runs": runs, "hours": hours}
             for each, runs, hours in rows
         ]
         typer.echo(json.dumps(content, indent=2))
@@ -67,60 +62,46 @@ def list_reports(
 
 @app.command()
 def run(
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="Names that `centerclip report list` shows, or all.")
-    ],
+    names: Annotated[list[str], Argument(metavar="NAME...", help="Names that `centerclip report list` shows, or all.")],
     root: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of the benchmark, or one with a sub-folder for each: msrvtt, msvd, lsmdc, activitynet."
-        ),
+        Option(help="Folder of the benchmark, or one with a sub-folder for each: msrvtt, msvd, lsmdc, activitynet."),
     ] = None,
     data: Annotated[
-        str, typer.Option(help="paper: the paper's benchmarks; minivtt: the same scaled to a small model, on a laptop.")
+        str, Option(help="paper: the paper's benchmarks; minivtt: the same scaled to a small model, on a laptop.")
     ] = "paper",
     model: Annotated[
         str | None,
-        typer.Option(
-            help="Model that runs start from, or that tsne and centres show.",
-            show_default="the recipe's, or demo",
-        ),
+        Option(help="Model that runs start from, or that tsne and centres show.", show_default="the recipe's, or demo"),
     ] = None,
     training: Annotated[
-        bool,
-        typer.Option("--training/--no-training", help="Train each row, or only add its clustering to the model."),
+        bool, Option("--training/--no-training", help="Train each row, or only add its clustering to the model.")
     ] = True,
-    quick: Annotated[bool, typer.Option("--quick", help="One epoch for each row.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Train each row with this many seeds.")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time on a CPU, which share its cores.")] = 1,
-    from_logs: Annotated[bool, typer.Option("--from-logs", help="Rebuild from finished runs, without data.")] = False,
+    quick: Annotated[bool, Option("--quick", help="One epoch for each row.")] = False,
+    seeds: Annotated[int, Option(min=1, help="Train each row with this many seeds.")] = 1,
+    jobs: Annotated[int, Option(min=1, help="Runs at the same time on a CPU, which share its cores.")] = 1,
+    from_logs: Annotated[bool, Option("--from-logs", help="Rebuild from finished runs, without data.")] = False,
     select_on: Annotated[
         str | None,
-        typer.Option(
-            help="Split that chooses the best epoch.", show_default="the protocol's: test if published, else val"
-        ),
+        Option(help="Split that chooses the best epoch.", show_default="the protocol's: test if published, else val"),
     ] = None,
     protocol: Annotated[
         Literal["published", "clean"] | None,
-        typer.Option(
+        Option(
             help="published: the authors' procedure; clean: a more careful one (docs/reproduction.md).",
             show_default="published; clean with --data minivtt",
         ),
     ] = None,
     video: Annotated[
-        Path | None, typer.Option(help="Video of tsne and centres.", show_default="the first bundled clip")
+        Path | None, Option(help="Video of tsne and centres.", show_default="the first bundled clip")
     ] = None,
     clustering: Annotated[
-        str | None, typer.Option(help="Clustering of tsne and centres.", show_default="the model's, or k-medoids++")
+        str | None, Option(help="Clustering of tsne and centres.", show_default="the model's, or k-medoids++")
     ] = None,
-    runs: Annotated[Path, typer.Option(help="Where runs are kept; finished ones are not repeated.")] = Path(
-        "runs/reports"
-    ),
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the tables and figures.")] = Path(
-        "reports"
-    ),
+    runs: Annotated[Path, Option(help="Where runs are kept; finished ones are not repeated.")] = Path("runs/reports"),
+    output: Annotated[Path, Option("--output", "-o", help="Folder for the tables and figures.")] = Path("reports"),
     workers: Workers = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each report.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object for each report.")] = False,
 ) -> None:
     """Make tables and figures. The same command resumes what was stopped."""
     from ..reports.catalogue import find_report, reports
@@ -135,13 +116,7 @@ def run(
     small = data == "minivtt"
     plans = {
         report.name: make_plans(
-            report,
-            small=small,
-            quick=quick,
-            start=model,
-            select_on=select_on,
-            protocol=protocol,
-            training=training,
+            report, small=small, quick=quick, start=model, select_on=select_on, protocol=protocol, training=training
         )
         for report in tables
     }
@@ -161,28 +136,26 @@ def run(
 
 @app.command("training-free")
 def training_free(
-    model: Annotated[str, typer.Argument(help="Hub name or model folder; demo is the bundled model.")],
-    root: Annotated[Path, typer.Option(help="Folder with videos and a captions.csv, or of the benchmark.")],
-    benchmark: Annotated[str, typer.Option(help="Format of the data.")] = "folder",
-    split: Annotated[str, typer.Option(help="Split to search.")] = "test",
-    frames: Annotated[int, typer.Option(min=1, help="Frames per video.")] = 12,
+    model: Annotated[str, Argument(help="Hub name or model folder; demo is the bundled model.")],
+    root: Annotated[Path, Option(help="Folder with videos and a captions.csv, or of the benchmark.")],
+    benchmark: Annotated[str, Option(help="Format of the data.")] = "folder",
+    split: Annotated[str, Option(help="Split to search.")] = "test",
+    frames: Annotated[int, Option(min=1, help="Frames per video.")] = 12,
     rule: Rule = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--setting",
             metavar="SETTING",
             help="Only this clustering; repeat for more.",
             show_default="sweeps of B, K and S",
         ),
     ] = None,
-    runs: Annotated[Path, typer.Option(help="Where results are kept; they are not computed again.")] = Path(
+    runs: Annotated[Path, Option(help="Where results are kept; they are not computed again.")] = Path(
         "runs/training-free"
     ),
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the table and the figure.")] = Path(
-        "reports"
-    ),
-    name: Annotated[str, typer.Option(help="Name of these files, without suffix.")] = "training-free",
+    output: Annotated[Path, Option("--output", "-o", help="Folder for the table and the figure.")] = Path("reports"),
+    name: Annotated[str, Option(help="Name of these files, without suffix.")] = "training-free",
     as_json: AsJson = False,
 ) -> None:
     """Add clustering to a model without training it, in many ways, and measure how much recall each costs."""
@@ -236,14 +209,11 @@ def _write(report: "Report", outcomes: "list[Outcome]", output: Path, *, small: 
     table = make_table(report, outcomes, small=small)
     content = to_json(report, outcomes, small=small)
     files = table.write(output / report.name, content)
-    if report.kind == "curves":
-        from ..plots.figures import draw_curves
+    if report.kind != "table":
+        from ..plots.figures import draw_curves, draw_gains
 
-        files += draw_curves(report, outcomes, output, small=small)
-    elif report.kind == "comparison":
-        from ..plots.figures import draw_gains
-
-        files += draw_gains(report, outcomes, output, small=small)
+        draw = draw_curves if report.kind == "curves" else draw_gains
+        files += draw(report, outcomes, output, small=small)
     _print(table, content, files, as_json)
 
 
@@ -283,11 +253,8 @@ def _token_map(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[P
     from ..plots.tokens import draw_token_map
 
     segment = kept_patches(model, clip).segment(0)
-    caption = (
-        f"{clip.name}, first segment of {len(segment.squares)} frames, {len(segment.tokens)} tokens; "
-        f"model {name}, {model.clustering}"
-    )
-    return draw_token_map(segment, path, caption=caption)
+    what = f"first segment of {len(segment.squares)} frames, {len(segment.tokens)} tokens"
+    return draw_token_map(segment, path, caption=f"{clip.name}, {what}; model {name}, {model.clustering}")
 
 
 def _centres(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[Path]:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from .common import AsJson, Device, IndexFolder, clock, count, printable
 
 if TYPE_CHECKING:
-    from ..search import Hit, Results, VideoIndex
+    from ..search import Hit, Moment, Results, VideoIndex
     from ..video.subtitles import Line
 
 
@@ -46,53 +47,51 @@ def seconds(text: str) -> float:
 def search(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SENTENCE", help="What the video shows, or what is said in it.", show_default=False),
+        Argument(metavar="SENTENCE", help="What the video shows, or what is said in it.", show_default=False),
     ] = None,
     folder: IndexFolder = None,
-    image: Annotated[Path | None, typer.Option(help="An image that looks similar.")] = None,
-    video: Annotated[Path | None, typer.Option(help="A clip that looks similar.")] = None,
+    image: Annotated[Path | None, Option(help="An image that looks similar.")] = None,
+    video: Annotated[Path | None, Option(help="A clip that looks similar.")] = None,
     where: Annotated[
         Literal["all", "video", "text"],
-        typer.Option("--in", help="Look at what is shown (video), at what is said and written (text), or at both."),
+        Option("--in", help="Look at what is shown (video), at what is said and written (text), or at both."),
     ] = "all",
-    top: Annotated[int, typer.Option("--top", "-n", min=1, help="Most hits to show.")] = 10,
-    moments: Annotated[bool, typer.Option("--moments", help="Rank moments: a video can appear several times.")] = False,
-    below: Annotated[Path | None, typer.Option("--folder", help="Only files below this folder.")] = None,
-    name: Annotated[str | None, typer.Option(help="Part of the file name, or a pattern: 'IMG_*'.")] = None,
+    top: Annotated[int, Option("--top", "-n", min=1, help="Most hits to show.")] = 10,
+    moments: Annotated[bool, Option("--moments", help="Rank moments: a video can appear several times.")] = False,
+    below: Annotated[Path | None, Option("--folder", help="Only files below this folder.")] = None,
+    name: Annotated[str | None, Option(help="Part of the file name, or a pattern: 'IMG_*'.")] = None,
     min_duration: Annotated[
-        float | None, typer.Option(parser=seconds, metavar="TIME", help="Only videos at least so long: 90 or 1:30.")
+        float | None, Option(parser=seconds, metavar="TIME", help="Only videos at least so long: 90 or 1:30.")
     ] = None,
     max_duration: Annotated[
-        float | None, typer.Option(parser=seconds, metavar="TIME", help="Only videos at most so long: 90 or 1:30.")
+        float | None, Option(parser=seconds, metavar="TIME", help="Only videos at most so long: 90 or 1:30.")
     ] = None,
     after: Annotated[
-        str | None,
-        typer.Option(metavar="DATE", help="Files changed on this day or later: 2024, 2024-05 or 2024-05-31."),
+        str | None, Option(metavar="DATE", help="Files changed on this day or later: 2024, 2024-05 or 2024-05-31.")
     ] = None,
-    before: Annotated[str | None, typer.Option(metavar="DATE", help="Files changed before this day.")] = None,
+    before: Annotated[str | None, Option(metavar="DATE", help="Files changed before this day.")] = None,
     recorded_after: Annotated[
-        str | None, typer.Option(metavar="DATE", help="Recorded on this day or later, by what the file itself says.")
+        str | None, Option(metavar="DATE", help="Recorded on this day or later, by what the file itself says.")
     ] = None,
-    recorded_before: Annotated[str | None, typer.Option(metavar="DATE", help="Recorded before this day.")] = None,
-    camera: Annotated[str | None, typer.Option(help="Part of the camera's make and model.")] = None,
+    recorded_before: Annotated[str | None, Option(metavar="DATE", help="Recorded before this day.")] = None,
+    camera: Annotated[str | None, Option(help="Part of the camera's make and model.")] = None,
     near: Annotated[
-        str | None,
-        typer.Option(metavar="LAT,LON,KM", help="Recorded at most so far from a place: 52.37,4.89,10."),
+        str | None, Option(metavar="LAT,LON,KM", help="Recorded at most so far from a place: 52.37,4.89,10.")
     ] = None,
-    min_score: Annotated[float | None, typer.Option(help="Leave out hits below this score.")] = None,
-    show_all: Annotated[bool, typer.Option("--all", help="List near-duplicates as hits of their own.")] = False,
-    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Save each hit as a clip in this folder.")] = None,
+    min_score: Annotated[float | None, Option(help="Leave out hits below this score.")] = None,
+    show_all: Annotated[bool, Option("--all", help="List near-duplicates as hits of their own.")] = False,
+    save: Annotated[Path | None, Option(metavar="DIR", help="Save each hit as a clip in this folder.")] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Cut clips at the exact frame: encode them again instead of copying.")
+        bool, Option("--exact", help="Cut clips at the exact frame: encode them again instead of copying.")
     ] = False,
-    playlist: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the hits as an M3U playlist.")] = None,
+    playlist: Annotated[Path | None, Option(metavar="FILE", help="Save the hits as an M3U playlist.")] = None,
     thumbnails: Annotated[
         bool | None,
-        typer.Option("--thumbnails/--no-thumbnails", help="Show a frame per hit.", show_default="if the terminal can"),
+        Option("--thumbnails/--no-thumbnails", help="Show a frame per hit.", show_default="if the terminal can"),
     ] = None,
     device: Device = None,
     as_json: AsJson = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")] = False,
+    as_csv: Annotated[bool, Option("--csv", help="Print comma-separated values.")] = False,
 ) -> None:
     """Find videos by a sentence, an image, a clip, or several of them: "like this clip, but at night".
 
@@ -123,38 +122,25 @@ def search(
     except SearchError as error:
         raise typer.BadParameter(str(error)) from error
     index = VideoIndex(folder, device=device, create=False)
+    filters: dict[str, Any] = {
+        "folder": below, "name": name, "min_duration": min_duration, "max_duration": max_duration,
+        "camera": camera, "near": around, "min_score": min_score,
+        **{option.strip("-").replace("-", "_"): date for option, date in dates.items()},
+    }  # fmt: skip
     results = index.search(
-        sentence,
-        image=image,
-        video=video,
-        where=where,
-        top=top,
-        moments=moments,
-        folder=below,
-        name=name,
-        min_duration=min_duration,
-        max_duration=max_duration,
-        after=after,
-        before=before,
-        recorded_after=recorded_after,
-        recorded_before=recorded_before,
-        camera=camera,
-        near=around,
-        min_score=min_score,
-        collapse=not show_all,
+        sentence, image=image, video=video, where=where, top=top, moments=moments, collapse=not show_all, **filters
     )
     if sentence is not None and not any(hit.found_by == "text" for hit in results) and not is_english(sentence):
-        typer.echo(
-            "centerclip: this does not look like English, the only language that most models understand.", err=True
-        )
+        warning = "this does not look like English, the only language that most models understand."
+        typer.echo(f"centerclip: {warning}", err=True)
     if as_json:
         typer.echo(json.dumps(as_object(results), indent=2))
     elif as_csv:
         _print_csv(results)
     else:
         if not len(results):
-            filters = (below, name, min_duration, max_duration, camera, near, min_score, *dates.values())
-            typer.echo(_why_nothing(index, where, filtered=any(each is not None for each in filters)))
+            filtered = any(value is not None for value in filters.values())
+            typer.echo(_why_nothing(index, where, filtered=filtered))
         _print_hits(results, thumbnails)
     if save is not None or playlist is not None:
         _write_files(results, save, exact, playlist)
@@ -169,25 +155,24 @@ def as_object(results: "Results") -> dict[str, Any]:
             {
                 "video_id": hit.video_id,
                 "path": printable(hit.path),
-                "start": round(hit.start, 3),
-                "end": round(hit.end, 3),
-                "score": round(hit.score, 5),
+                **_span(hit),
                 "grade": hit.grade,
                 "duration": round(hit.duration, 3),
                 "offline": hit.offline,
                 "confidence": round(hit.confidence, 4),
                 "found_by": hit.found_by,
                 "line": None if hit.line is None else asdict(hit.line),
-                "moments": [
-                    {"start": round(m.start, 3), "end": round(m.end, 3), "score": round(m.score, 5)}
-                    for m in hit.moments
-                ],
+                "moments": [_span(moment) for moment in hit.moments],
                 "copies": [printable(path) for path in hit.copies],
                 "duplicates": [printable(path) for path in hit.duplicates],
             }
             for hit in results
         ],
     }
+
+
+def _span(found: "Hit | Moment") -> dict[str, float]:
+    return {"start": round(found.start, 3), "end": round(found.end, 3), "score": round(found.score, 5)}
 
 
 def _print_csv(results: "Results") -> None:
@@ -254,10 +239,10 @@ def _write_files(results: "Results", save: Path | None, exact: bool, playlist: P
         write_atomic(playlist, export.playlist(results.hits))
         typer.echo(f"{count(len(results), 'moment')} in {printable(playlist)}", err=True)
     failed = 0
-    for hit in results if save is not None else ():
-        assert save is not None
+    for hit in results:
         try:
-            typer.echo(f"saved {printable(export.save_clip(hit, save, exact=exact))}", err=True)
+            if save is not None:
+                typer.echo(f"saved {printable(export.save_clip(hit, save, exact=exact))}", err=True)
         except CenterClipError as error:
             failed += 1
             typer.echo(f"centerclip: {error}", err=True)

@@ -2,36 +2,34 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from .common import AsJson, Device
 
-if TYPE_CHECKING:
-    from ..model import CenterCLIP
-
 
 def show(
-    video: Annotated[Path, typer.Argument(help="A video file.")],
+    video: Annotated[Path, Argument(help="A video file.")],
     model: Annotated[
-        str, typer.Option(help="Hub name, model folder or checkpoint file; demo is the bundled model.")
+        str, Option(help="Hub name, model folder or checkpoint file; demo is the bundled model.")
     ] = "demo",
-    output: Annotated[Path, typer.Option("--output", "-o", help="Image of the frames, kept patches bright.")] = Path(
+    output: Annotated[Path, Option("--output", "-o", help="Image of the frames, kept patches bright.")] = Path(
         "centres.png"
     ),
     clustering: Annotated[
-        str | None, typer.Option(help="Clustering, in the paper's notation.", show_default="the model's, or an index's")
+        str | None, Option(help="Clustering, in the paper's notation.", show_default="the model's, or an index's")
     ] = None,
     frames: Annotated[
-        int | None, typer.Option(min=1, help="Frames taken from the video.", show_default="the model's")
+        int | None, Option(min=1, help="Frames taken from the video.", show_default="the model's")
     ] = None,
-    start: Annotated[float | None, typer.Option(min=0, help="Start, in seconds.")] = None,
-    end: Annotated[float | None, typer.Option(min=0, help="End, in seconds.")] = None,
+    start: Annotated[float | None, Option(min=0, help="Start, in seconds.")] = None,
+    end: Annotated[float | None, Option(min=0, help="End, in seconds.")] = None,
     tsne: Annotated[
-        Path | None, typer.Option(help="Also draw the tokens of one segment as a map (t-SNE) into this image.")
+        Path | None, Option(help="Also draw the tokens of one segment as a map (t-SNE) into this image.")
     ] = None,
-    segment: Annotated[int, typer.Option(min=1, help="The segment of the map.")] = 1,
+    segment: Annotated[int, Option(min=1, help="The segment of the map.")] = 1,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -55,7 +53,12 @@ def show(
         raise typer.BadParameter(str(error)) from error
     if clustering is None and not opened.clustering.stages:  # a model of the hub: what a new index takes
         opened.set_clustering(default_clustering(blocks=len(opened.attachment.blocks), frames=opened.frames))
-    _check_chooses(opened)
+    setting, tower = opened.clustering, opened.attachment
+    if not setting.stages or setting.method == "pooling":
+        segments = next(count for count in (4, 3, 2, 1) if opened.frames % count == 0)
+        example = f"B{max(1, len(tower.blocks) // 2)}-{segments},{round(tower.patches**0.5) ** 2}"
+        what = "averages patches" if setting.method == "pooling" else "keeps every patch"
+        raise typer.BadParameter(f'"{setting}" {what}, so there is nothing to draw. Use another, such as {example}.')
     if segment > opened.clustering.stages[0].segments:
         raise typer.BadParameter(f"--segment {segment}: there are {opened.clustering.stages[0].segments} segments")
     with Console(stderr=True).status("reading and drawing"):
@@ -64,15 +67,13 @@ def show(
         if tsne:
             save_image(token_map(patches, segment - 1), tsne)
     if as_json:
+        kept_places = zip(patches.spans, patches.places, strict=True)
         content = {
             "video": str(video),
             "clustering": str(opened.clustering),
             "picture": str(output),
             "tsne": str(tsne) if tsne else None,
-            "segments": [
-                {"start": first, "end": last, "kept": places.tolist()}
-                for (first, last), places in zip(patches.spans, patches.places, strict=True)
-            ],
+            "segments": [{"start": a, "end": b, "kept": places.tolist()} for (a, b), places in kept_places],
         }
         typer.echo(json.dumps(content, indent=2))
         return
@@ -84,14 +85,3 @@ def show(
     )
     if tsne:
         typer.echo(f"The tokens of segment {segment} are drawn in {tsne}.")
-
-
-def _check_chooses(model: "CenterCLIP") -> None:
-    """Only settings that choose patches can be drawn."""
-    setting, side = model.clustering, round(model.attachment.patches**0.5)
-    if setting.stages and setting.method != "pooling":
-        return
-    segments = next(count for count in (4, 3, 2, 1) if model.frames % count == 0)
-    example = f"B{max(1, len(model.attachment.blocks) // 2)}-{segments},{side * side}"
-    what = "averages patches" if setting.method == "pooling" else "keeps every patch"
-    raise typer.BadParameter(f'"{setting}" {what}, so there is nothing to draw. Use another, such as {example}.')

@@ -1,16 +1,16 @@
 """``centerclip train``: train by a recipe, on one process or, under torchrun, on many."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from .common import AllowMissing, Annotations, ProgressBar, Root, progress
 
 if TYPE_CHECKING:
-    from ..data import Benchmark
-    from ..distributed import Processes
     from ..evaluation import Evaluation
     from ..training import Recipe
     from ..training.loop import Progress
@@ -18,34 +18,34 @@ if TYPE_CHECKING:
 
 def train(
     recipe: Annotated[
-        str | None, typer.Argument(help="A TOML file, or a name from --list such as msrvtt/b32-B6-4-49.")
+        str | None, Argument(help="A TOML file, or a name from --list such as msrvtt/b32-B6-4-49.")
     ] = None,
     root: Root = None,
     annotations: Annotations = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the run.", show_default="runs/RECIPE")
+        Path | None, Option("--output", "-o", help="Folder of the run.", show_default="runs/RECIPE")
     ] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="SETTING=VALUE", help="Change a setting: train.lr=1e-5.")
+        list[str] | None, Option("--set", metavar="SETTING=VALUE", help="Change a setting: train.lr=1e-5.")
     ] = None,
     protocol: Annotated[
         Literal["published", "clean"] | None,
-        typer.Option(
+        Option(
             help="published: the authors' procedure; clean: a more careful one (docs/training.md).",
             show_default="the recipe's",
         ),
     ] = None,
     select_on: Annotated[
-        str | None, typer.Option(help="Split that chooses the best epoch.", show_default="the recipe's")
+        str | None, Option(help="Split that chooses the best epoch.", show_default="the recipe's")
     ] = None,
     allow_missing: AllowMissing = False,
     workers: Annotated[
         int | None,
-        typer.Option(min=0, help="Decoding processes of each training process.", show_default="its share of the cores"),
+        Option(min=0, help="Decoding processes of each training process.", show_default="its share of the cores"),
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="List the built-in recipes.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Show every setting of the recipe and stop.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
+    show_list: Annotated[bool, Option("--list", help="List the built-in recipes.")] = False,
+    show: Annotated[bool, Option("--show", help="Show every setting of the recipe and stop.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Train by a recipe. The same command again resumes a stopped run."""
     from ..training.recipe import find_recipe, read_recipe, settings_help, to_toml
@@ -68,36 +68,25 @@ def train(
     if root is None:
         raise typer.BadParameter(f"name the folder with the videos of {plan.data.benchmark} with --root.")
     folder = output or Path("runs") / f"{path.parent.name}-{path.stem}"
-    _run(plan, root, annotations, folder, allow_missing=allow_missing, workers=workers, as_json=as_json)
+    _run(plan, root, annotations, folder, allow_missing, workers, as_json)
 
 
 def _run(
-    plan: "Recipe",
-    root: Path,
-    annotations: Path | None,
-    folder: Path,
-    *,
-    allow_missing: bool,
-    workers: int | None,
+    plan: "Recipe", root: Path, annotations: Path | None, folder: Path, allow_missing: bool, workers: int | None,
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     from ..data import load, read_captions
     from ..distributed import processes
+    from ..evaluation import evaluate
+    from ..model import CenterCLIP
     from ..plots.figures import draw_curve
     from ..training.loop import BEST, Splits
     from ..training.loop import train as run
     from ..training.run import finished, open_run
 
-    def split(name: str) -> "Benchmark":
-        return load(
-            plan.data.benchmark,
-            root,
-            name,
-            annotations=annotations,
-            allow_missing=allow_missing,
-            protocol=plan.protocol,
-        )
-
+    load_split = partial(
+        load, plan.data.benchmark, root, annotations=annotations, allow_missing=allow_missing, protocol=plan.protocol
+    )
     with processes() as group:
 
         def say(text: str) -> None:
@@ -108,7 +97,7 @@ def _run(
         further = read_captions("folder", root, plan.data.train, annotations=root / table) if table else {}
         vocabulary = tuple(caption for captions in further.values() for caption in captions)
         names = dict.fromkeys([plan.data.train, plan.data.validate_on, *([plan.data.test] if plan.data.test else [])])
-        splits = {name: split(name) for name in names}
+        splits = {name: load_split(name) for name in names}
         data = Splits(splits[plan.data.train], splits[plan.data.validate_on], vocabulary)
         if group.main:
             open_run(folder, plan)
@@ -124,8 +113,12 @@ def _run(
                     on_validation=lambda epoch, result: say(_line(epoch, result)))  # fmt: skip
             if group.main:
                 draw_curve(folder)
-        evaluated = {name: _evaluate(folder / BEST, splits[name], group, workers)
-                     for name in names if name in (plan.data.validate_on, plan.data.test)}  # fmt: skip
+        best = CenterCLIP.from_pretrained(folder / BEST, device=group.device)
+        evaluated = {
+            name: evaluate(best, splits[name], workers=workers, rank=group.rank, world=group.world)
+            for name in names
+            if name in (plan.data.validate_on, plan.data.test)
+        }
         if not group.main:
             return
         for result in evaluated.values():
@@ -139,18 +132,10 @@ def _run(
             _print_end(folder, list(evaluated.values()))
 
 
-def _evaluate(model: Path, split: "Benchmark", group: "Processes", workers: int | None) -> "Evaluation":
-    from ..evaluation import evaluate
-    from ..model import CenterCLIP
-
-    best = CenterCLIP.from_pretrained(model, device=group.device)
-    return evaluate(best, split, workers=workers, rank=group.rank, world=group.world)
-
-
 def _line(epoch: int, result: "Evaluation") -> str:
-    metrics = result.metrics["t2v"]
-    figures = "  ".join(f"{name} {metrics[key]:.1f}" for name, key in
-                        (("R@1", "R1"), ("R@5", "R5"), ("R@10", "R10"), ("MdR", "MdR"), ("MnR", "MnR")))  # fmt: skip
+    from ..evaluation.metrics import HEADINGS
+
+    figures = "  ".join(f"{heading} {result.metrics['t2v'][name]:.1f}" for name, heading in HEADINGS.items())
     return f"epoch {epoch}: text-to-video {figures}  ({result.label()})"
 
 

@@ -193,9 +193,7 @@ def _evaluate(
 ) -> dict[str, tuple[Evaluation, float]]:
     """Every batch is decoded once and goes through the blocks that all settings share once."""
     began, before = time.perf_counter(), model.clustering
-    segments: dict[str, list[Tensor]] = {setting: [] for setting in settings}
-    masks: dict[str, list[Tensor]] = {setting: [] for setting in settings}
-    closeness: dict[str, list[Tensor]] = {setting: [] for setting in settings}
+    parts: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {setting: [] for setting in settings}
     done = 0
     batches = decode_batches(benchmark.videos, partial(decode_clip, model), model.batch_size(), default_decoders(model))
     try:
@@ -205,19 +203,17 @@ def _evaluate(
             for setting, (vectors, real) in encode_with_each(model, rgb, mask, [NONE, *settings]):
                 whole = video_vectors(vectors, real)
                 plain = whole if plain is None else plain
-                if setting in segments:
-                    segments[setting].append(vectors.cpu())
-                    masks[setting].append(real.cpu())
-                    closeness[setting].append(cosine_similarity(whole, plain).cpu())
+                if setting in parts:
+                    parts[setting].append((vectors.cpu(), real.cpu(), cosine_similarity(whole, plain).cpu()))
             done += len(batch)
             on_progress(done, len(benchmark))
         texts = model.encode_text(benchmark.captions, half=False).cpu()
         found = {}
         for setting in settings:
             model.set_clustering(setting)
-            encoded = EncodedBenchmark(benchmark, torch.cat(segments[setting]), torch.cat(masks[setting]), texts)
-            result = evaluate_vectors(model, encoded, started=began)
-            found[setting] = (result, torch.cat(closeness[setting]).mean().item())
+            segments, masks, closeness = (torch.cat(each) for each in zip(*parts[setting], strict=True))
+            encoded = EncodedBenchmark(benchmark, segments, masks, texts)
+            found[setting] = (evaluate_vectors(model, encoded, started=began), closeness.mean().item())
     finally:
         model.set_clustering(before)
     return found

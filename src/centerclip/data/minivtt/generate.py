@@ -183,7 +183,7 @@ class _Run:
 
     def render(
         self,
-        function: Callable[[Job], int],
+        function: Callable[[Job], None],
         jobs: Sequence[Job],
         workers: int | None,
         on_progress: OnProgress | None,

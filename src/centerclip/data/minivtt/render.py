@@ -36,10 +36,9 @@ class RenderJob:
     font: Path | None
 
 
-def render_clip(job: RenderJob) -> int:
-    """Write the clip of a job and return its size in bytes."""
+def render_clip(job: RenderJob) -> None:
+    """Write the clip of a job."""
     write_video(job.target, map(np.asarray, clip_frames(job)), job.plan.fps, QUALITY)
-    return job.target.stat().st_size
 
 
 def clip_frames(job: RenderJob) -> Iterator[Image.Image]:
@@ -87,15 +86,9 @@ class _View:
 
 
 def place_distractors(
-    image: Image.Image,
-    rng: Random,
-    world: World,
-    sprite_set: Sprites,
-    split: Split,
-    place: Place,
-    named: Iterable[Thing],
-    count: int,
-) -> None:
+    image: Image.Image, rng: Random, world: World, sprite_set: Sprites, split: Split, place: Place,
+    named: Iterable[Thing], count: int,
+) -> None:  # fmt: skip
     """Paint small dim things, which no sentence names, towards the edges of an image."""
     mentioned = set(named)
     others = [thing for thing in world.things_at(place, split) if thing not in mentioned]
@@ -155,24 +148,18 @@ def plan_image(world: World, split: Split, number: int, seed: int) -> ImagePlan:
     return ImagePlan(f"{split}{number:06d}", things, place, tuple(image_captions(rng, things, place)))
 
 
-def render_images(job: ImageJob) -> int:
-    """Write the images of a job as videos of one frame and return their size in bytes."""
-    return sum(_render_image(job, plan) for plan in job.plans)
-
-
-def _render_image(job: ImageJob, plan: ImagePlan) -> int:
-    rng = Random(f"minivtt picture pixels {job.seed} {plan.id}")
+def render_images(job: ImageJob) -> None:
+    """Write the images of a job as videos of one frame."""
     sprite_set = sprites(job.kind, job.font)
-    width, height = draw_size(rng, IMAGE_SHORT_SIDES)
-    image = background(plan.place.name, width, height, np.random.default_rng(rng.getrandbits(64)))
-    place_distractors(
-        image, rng, world(job.kind), sprite_set, "train", plan.place, plan.things, rng.choice((0, 0, 1, 2))
-    )
-    for thing, pose in zip(plan.things, _image_poses(rng, len(plan.things)), strict=True):
-        paste(image, sprite_set.of(thing), pose, min(width, height))
-    target = job.folder / f"{plan.id}.mp4"
-    write_video(target, [np.asarray(image)], 1, QUALITY)
-    return target.stat().st_size
+    for plan in job.plans:
+        rng = Random(f"minivtt picture pixels {job.seed} {plan.id}")
+        width, height = draw_size(rng, IMAGE_SHORT_SIDES)
+        image = background(plan.place.name, width, height, np.random.default_rng(rng.getrandbits(64)))
+        count = rng.choice((0, 0, 1, 2))
+        place_distractors(image, rng, world(job.kind), sprite_set, "train", plan.place, plan.things, count)
+        for thing, pose in zip(plan.things, _image_poses(rng, len(plan.things)), strict=True):
+            paste(image, sprite_set.of(thing), pose, min(width, height))
+        write_video(job.folder / f"{plan.id}.mp4", [np.asarray(image)], 1, QUALITY)
 
 
 def _image_poses(rng: Random, count: int) -> list[Pose]:
@@ -188,14 +175,9 @@ def _image_poses(rng: Random, count: int) -> list[Pose]:
             (sign * side * rng.uniform(0.16, 0.3), rng.uniform(-0.25, 0.25), size)
             for side, size in zip((-1, 1), sizes, strict=True)
         ]
-    return [
-        Pose(
-            x,
-            y,
-            size,
-            angle=rng.uniform(0, 360) if rng.random() < 0.2 else rng.uniform(-20, 20),
-            clear=1.0 if rng.random() < 0.9 else rng.uniform(0.5, 1.0),
-            flipped=rng.random() < 0.5,
-        )
-        for x, y, size in spots
-    ]
+    drawn = []
+    for spot in spots:
+        angle = rng.uniform(0, 360) if rng.random() < 0.2 else rng.uniform(-20, 20)
+        clear = 1.0 if rng.random() < 0.9 else rng.uniform(0.5, 1.0)
+        drawn.append(Pose(*spot, angle, clear, flipped=rng.random() < 0.5))
+    return drawn
