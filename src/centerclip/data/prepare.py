@@ -72,9 +72,8 @@ def prepare(
         finished = total - len(todo)
         on_progress(finished, total)
         try:
-            with closing(
-                run_each(encode, todo, workers=workers or usable_cores(), timeout=timeout, setup=one_thread)
-            ) as outcomes:
+            running = run_each(encode, todo, workers=workers or usable_cores(), timeout=timeout, setup=one_thread)
+            with closing(running) as outcomes:
                 for outcome in outcomes:
                     if outcome.error is not None:
                         report.failed[_name(outcome.job.source, source)] = outcome.error
@@ -98,9 +97,8 @@ def _plan(source: Path, target: Path, fps: float, short_side: int, report: Prepa
         relative = path.relative_to(source)
         copy = target / relative.with_name(f"{without_extension(relative.name)}.mp4")
         if copy in jobs:
-            report.failed[_name(path, source)] = (
-                f"{jobs[copy].source.name} would also become {copy.name}; rename one of them"
-            )
+            reason = f"{jobs[copy].source.name} would also become {copy.name}; rename one of them"
+            report.failed[_name(path, source)] = reason
         else:
             jobs[copy] = EncodeJob(path, copy, fps, short_side)
     if not jobs:
@@ -129,9 +127,8 @@ def _locked(target: Path, settings: dict[str, float]) -> Iterator[None]:
         except json.JSONDecodeError:
             earlier = None
         if earlier != settings:
-            raise DataError(
-                f"{target} was made with other settings, {content.strip()}. Choose another folder, or remove this one."
-            )
+            other = f"{target} was made with other settings, {content.strip()}"
+            raise DataError(f"{other}. Choose another folder, or remove this one.")
         if not content:
             file.write(json.dumps(settings) + "\n")
             file.flush()

@@ -88,7 +88,9 @@ def run_all(
     wanted = {recipe_fingerprint(each): each for each in every}
     if jobs > 1:
         if group.world > 1 or group.device.type != "cpu":
-            raise ReportError("--jobs is for a CPU without torchrun; GPUs share each run: leave out --jobs.")
+            raise ReportError(
+                "--jobs is for a CPU without torchrun; on GPUs the processes share each run: leave out --jobs."
+            )
         folders = _run_in_parallel(wanted, root, runs, jobs, workers, callbacks)
     else:
         folders = {}
