@@ -21,7 +21,7 @@ once() { # NAME COMMAND...: a step that is done when its file is there
 }
 once text-1 "$python" "$here/text.py" "$work" --out text-1 --rate 5
 once text "$python" "$here/text.py" "$work" --start text-1 --frozen 3 --pairs 512 --steps 300
-cache --worker 0 --workers 1 & rest=$! # on the other core; training takes up new views as they come
+cache --sets bare-0 train-1 & rest=$! # on the other core; training takes up new views as they come
 once vision "$python" "$here/vision.py" "$work" --steps 8000
 wait $rest
 once student "$python" "$here/vision.py" "$work" --write student

@@ -124,7 +124,7 @@ def unseen_precision(model: Texts, images: np.ndarray, captions: list[list[str]]
     hits = []
     for word, row in zip(UNSEEN, scores, strict=True):
         has = np.array([any(word in caption.lower() for caption in part) for part in captions])
-        hits.append(has[np.argsort(-row)[:10]].mean() / min(1.0, has.sum() / 10))
+        hits.append(has[np.argsort(-row)[:10]].sum() / max(1, min(10, has.sum())))
     return round(100 * float(np.mean(hits)), 2)
 
 

@@ -159,7 +159,7 @@ class Data:
             if options:
                 own[row] = len(chosen)
                 chosen.append(rng.choice(options))
-        chosen += rng.sample(range(len(self.texts)), BANK)
+        chosen += rng.sample(range(len(self.texts)), min(BANK, len(self.texts)))
         arrays = rows.astype(np.float32), targets[places], targets[bank], self.texts[chosen], own
         return [torch.from_numpy(array) for array in arrays]
 
@@ -260,6 +260,8 @@ def main() -> None:
             (out / "checkpoint.partial").rename(checkpoint)
             (out / "log.json").write_text(json.dumps(log, indent=1))
             saved = time.monotonic()
+    if step < args.steps:
+        raise SystemExit(143)  # asked to stop: the next start resumes
 
 
 if __name__ == "__main__":
