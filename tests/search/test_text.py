@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from centerclip import VideoIndex
@@ -74,6 +74,7 @@ def test_odd_queries_are_no_syntax_errors_and_find_themselves(fts: sqlite3.Conne
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(), st.text())
+@example("", "\U0001d400")  # a bold A for mathematics
 def test_every_query_is_a_valid_expression(query: str, text: str) -> None:
     database = sqlite3.connect(":memory:")
     database.execute("CREATE VIRTUAL TABLE line USING fts5 (words)")

@@ -55,7 +55,9 @@ PARTS = re.compile(r'["“”„«»]([^"“”„«»]*)["“”„«»]|(\S+)'
 
 def words_of(text: str) -> list[str]:
     """The words of a text as they are compared: lower case, without accents; of scripts without spaces, letters."""
-    letters = unicodedata.normalize("NFKD", text.lower())
+    letters = unicodedata.normalize(
+        "NFKD", unicodedata.normalize("NFKD", text).lower()
+    )  # twice: letters for mathematics have none that are small
     # Marks of scripts without spaces are vowels, not accents.
     bare = "".join(each for each in letters if unicodedata.category(each) != "Mn" or UNSPACED.match(each))
     bare = unicodedata.normalize("NFC", bare)  # Korean syllables and kana as one letter again
