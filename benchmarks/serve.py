@@ -2,7 +2,7 @@
 
     python benchmarks/serve.py                    # 100,000 segments, 10 seconds for each number of clients
     python benchmarks/serve.py --segments 20000 --seconds 3
-    python benchmarks/serve.py --folder /tmp/made # keeps the model and the index there, for the next time
+    python benchmarks/serve.py --folder FOLDER    # keeps the model and the index there, for the next time
 
 Goals, with two processors: at least 60 requests a second with one client and 120 with 64, 95 % of them within 60 ms and
 900 ms, in memory that does not grow. The server runs in a process of its own, over an index of random vectors and with

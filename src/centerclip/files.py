@@ -6,9 +6,10 @@ import hashlib
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 LOCKED_BYTE = 2**20  # Windows locks bytes, and nobody else can read those: lock one behind the end of the file
@@ -83,15 +84,6 @@ def _rules(folder: str, patterns: Iterable[str]) -> list[str]:
     return [Path(base, name).as_posix() if "/" in name else f"{base}*/{name}" for name in named if name]
 
 
-def file_stamp(path: Path) -> tuple[int, int] | None:
-    """Changes whenever a file is replaced or written; None when it is not there."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
 def valid_text(name: str | Path) -> str:
     """A file name as valid Unicode: names may hold any bytes."""
     return str(name).encode(errors="surrogateescape").decode(errors="replace")
@@ -151,6 +143,14 @@ def write_atomic(path: Path, content: str | bytes | Callable[[Path], object], *,
         with suppress(OSError):
             partial.unlink(missing_ok=True)
     return path
+
+
+@contextmanager
+def scratch_folder(target: Path) -> Iterator[Path]:
+    """A folder beside a target for files that are not whole yet, to be moved from there; gone at the end."""
+    name = f".{target.name[:100]}-"
+    with TemporaryDirectory(dir=target.parent, prefix=name, suffix=PARTIAL, ignore_cleanup_errors=True) as scratch:
+        yield Path(scratch)
 
 
 def remove_partial(folder: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from centerclip import CenterCLIP
-from centerclip.cluster import segments as cluster_segments
+from centerclip.cluster.segments import reduce_stage
 from centerclip.errors import MissingExtra, ModelError, SettingError
 from centerclip.model import attachment, conversion, engine
 from centerclip.model.backbone import Backbone
@@ -87,18 +87,18 @@ def test_vectors_with_clustering(models, kind, monkeypatch):
     encoder = OnnxEncoder(folder)
     rgb, mask = frames()
     kept = {"torch": [], "onnx": []}
-    keep_centers = cluster_segments.keep_centers
 
     def recording(name):
-        def keep(*inputs, **options):
-            result = keep_centers(*inputs, **options)
-            kept[name].append(np.asarray(result[1]))
+        def reduce(*inputs, **options):
+            result = reduce_stage(*inputs, **options)
+            if result.ids is not None:  # pooling has none
+                kept[name].append(np.asarray(result.ids))
             return result
 
-        return keep
+        return reduce
 
-    monkeypatch.setattr(attachment, "keep_centers", recording("torch"))
-    monkeypatch.setattr(cluster_segments, "keep_centers", recording("onnx"))
+    monkeypatch.setattr(attachment, "reduce_stage", recording("torch"))
+    monkeypatch.setattr(engine, "reduce_stage", recording("onnx"))
     equal = []
     for setting in SETTINGS:
         model.set_clustering(setting)

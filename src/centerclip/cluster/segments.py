@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 from ..errors import ClusterError
 from .arrays import Array, arange, gather_rows, is_synchronous, namespace, no_gradients
-from .baselines import check_frames, highest, random_tokens, sparse_sampling
+from .baselines import check_frames, highest, pooling, random_tokens, sparse_sampling
 from .distances import channel_limits
 from .kmedoids import Clusters, kmedoids
-from .merging import cluster_means, cluster_sizes, density_peaks, soft_matching
-from .setting import MERGING, STAGED
+from .merging import cluster_means, cluster_sizes, density_peaks, size_bias, soft_matching
+from .setting import MERGING, STAGED, Setting
 from .spectral import spectral
 
 Chooser = Callable[[Array, int], Array | Clusters]  # tokens [B, N, D], k -> ids [B, K], with or without assignment
@@ -140,6 +140,61 @@ def keep_centers(
         finite = xp.isfinite(channel_limits(patches.detach())).all(1)
         kept = xp.where(finite[:, None, None], kept, float("nan"))
     return xp.concatenate([averaged, kept], 1), ids, assignment, after
+
+
+class Reduced(NamedTuple):
+    """What a stage of a :class:`~centerclip.cluster.Setting` leaves; pooling has tokens alone."""
+
+    tokens: Array  # [V*S, prefix + K, D]
+    ids: Array | None = None  # [V*S, K]
+    assignment: Array | None = None  # [V*S, N]
+    sizes: Array | None = None  # [V*S, K], of a proportional setting: for the next stage
+    bias: Array | None = None  # [V*S, prefix + K], of a proportional setting: for the attention of later blocks
+
+
+def reduce_stage(
+    hidden: Array,
+    setting: Setting,
+    number: int,
+    *,
+    frames: int,
+    prefix: int,
+    scores: Array | None = None,
+    sizes: Array | None = None,
+    training: bool = False,
+) -> Reduced:
+    """Run stage ``number`` (from 0) of a setting, whatever its method.
+
+    Args:
+        hidden: ``[V*sequences, prefix + L, D]``: of the frames, or of the segments that the stage before left.
+        setting: with the stages.
+        number: of the stage.
+        frames: of a video.
+        prefix: how many tokens in front are not patches.
+        scores: ``[V*sequences, L]``, for ``"attention"``.
+        sizes: what the stage before left.
+        training: sampling and random draw anew.
+    """
+    stage = setting.stages[number]
+    sequences = setting.stages[number - 1].segments if number else frames
+    if setting.method == "pooling":
+        return Reduced(pooling(hidden, frames=sequences, segments=stage.segments))
+    tokens, ids, assignment, sizes = keep_centers(
+        hidden,
+        frames=sequences,
+        segments=stage.segments,
+        k=stage.k,
+        method=setting.chooser or setting.method,
+        options=None if setting.chooser else setting.options,
+        merge=setting.method in MERGING,
+        prefix=prefix,
+        scores=scores,
+        sizes=sizes,
+        training=training,
+    )
+    if not setting.proportional or sizes is None:
+        return Reduced(tokens, ids, assignment)
+    return Reduced(tokens, ids, assignment, sizes, size_bias(sizes, frames / stage.segments, prefix))
 
 
 def patch_places(sequences: int, frames: int, length: int, grid: tuple[int, int] | None, like: Array) -> Array:

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..cluster import Setting, Stage, class_attention, pooling, size_bias, temporal_shift, token_shift
-from ..cluster.segments import Chooser, follow_places, keep_centers, patch_places
-from ..cluster.setting import MERGING
+from ..cluster import Setting, Stage, class_attention, temporal_shift, token_shift
+from ..cluster.segments import Chooser, follow_places, patch_places, reduce_stage
 from ..errors import ModelError
 
 ATTACHMENT = "_centerclip_attachment"  # the attribute of a vision model: copied and pickled together with its hooks
@@ -104,13 +103,12 @@ class Attachment:
             block = self.blocks[stage.block - 1]
             if method == "attention":
                 self._handles += watch_scores(block, self.prefix, self._keep_scores)
-            earlier = stages[number - 1] if number else None
-            self._handles.append(block.register_forward_hook(partial(self._reduce, stage, earlier)))
+            self._handles.append(block.register_forward_hook(partial(self._reduce, number)))
         if self.setting.proportional:  # blocks after a stage, up to the next, weigh its clusters by their sizes
             ends = [stage.block for stage in stages[1:]] + [len(self.blocks)]
-            for stage, end in zip(stages, ends, strict=True):
+            for number, (stage, end) in enumerate(zip(stages, ends, strict=True)):
                 blocks, last = list(self.blocks[stage.block : end]), end == len(self.blocks)
-                self._handles += bias_keys(vision_model, blocks, partial(self._bias_of, stage), pooling=last)
+                self._handles += bias_keys(vision_model, blocks, partial(self._bias_of, number), pooling=last)
 
     def _attach_shift(self) -> None:
         """Shift the residual stream before each block and, for token shift, between attention and MLP too."""
@@ -121,39 +119,32 @@ class Attachment:
             if is_token_shift:
                 self._handles.append(_mlp_norm(block).register_forward_pre_hook(partial(_shift_in_place, shift)))
 
-    def _reduce(self, stage: Stage, earlier: Stage | None, block: nn.Module, _inputs: Any, output: Any) -> Any:
+    def _reduce(self, number: int, block: nn.Module, _inputs: Any, output: Any) -> Any:
         """A forward hook that replaces ``[V*sequences, prefix + L, D]`` by ``[V*S, prefix + K, D]``."""
         hidden = output[0] if isinstance(output, tuple) else output
-        sequences = earlier.segments if earlier else self.frames
-        if self.setting.method == "pooling":
-            reduced = pooling(hidden, frames=sequences, segments=stage.segments)
-        else:
-            state, chooser = self._state(), self.setting.chooser
-            reduced, ids, assignment, sizes = keep_centers(
-                hidden,
-                frames=sequences,
-                segments=stage.segments,
-                k=stage.k,
-                method=chooser or self.setting.method,
-                options=None if chooser else self.setting.options,
-                merge=self.setting.method in MERGING,
-                prefix=self.prefix,
-                scores=state.scores,
-                sizes=state.sizes.get(earlier) if earlier else None,
-                training=block.training,
+        state = self._state()
+        reduced = reduce_stage(
+            hidden,
+            self.setting,
+            number,
+            frames=self.frames,
+            prefix=self.prefix,
+            scores=state.scores,
+            sizes=state.sizes.get(number - 1),
+            training=block.training,
+        )
+        state.scores = None
+        if reduced.sizes is not None and reduced.bias is not None:
+            state.sizes[number], state.biases[number] = reduced.sizes, reduced.bias
+        if self._recorded is not None and reduced.ids is not None:
+            before = (
+                self._recorded[-1].places
+                if number
+                else patch_places(len(hidden), self.frames, hidden.shape[1] - self.prefix, None, hidden)
             )
-            state.scores = None
-            if self.setting.proportional and sizes is not None:
-                state.sizes[stage] = sizes
-                state.biases[stage] = size_bias(sizes, self.frames / stage.segments, self.prefix)
-            if self._recorded is not None:
-                before = (
-                    self._recorded[-1].places
-                    if earlier
-                    else patch_places(len(hidden), self.frames, hidden.shape[1] - self.prefix, None, hidden)
-                )
-                self._recorded.append(KeptTokens(stage, ids, follow_places(before, ids), assignment))
-        return (reduced, *output[1:]) if isinstance(output, tuple) else reduced
+            places = follow_places(before, reduced.ids)
+            self._recorded.append(KeptTokens(self.setting.stages[number], reduced.ids, places, reduced.assignment))
+        return (reduced.tokens, *output[1:]) if isinstance(output, tuple) else reduced.tokens
 
     def _state(self) -> "ForwardState":
         """The state of the forward pass that this thread is in."""
@@ -167,8 +158,8 @@ class Attachment:
     def _keep_scores(self, scores: Tensor) -> None:
         self._state().scores = scores
 
-    def _bias_of(self, stage: Stage) -> Tensor:
-        return self._state().biases[stage]
+    def _bias_of(self, number: int) -> Tensor:
+        return self._state().biases[number]
 
 
 class ForwardState:
@@ -176,8 +167,8 @@ class ForwardState:
 
     def __init__(self) -> None:
         self.scores: Tensor | None = None  # [V*sequences, L]: attention that patches got
-        self.sizes: dict[Stage, Tensor] = {}  # [V*S, K]: tokens in each cluster
-        self.biases: dict[Stage, Tensor] = {}  # [V*S, prefix + K]: added to the scores of keys, up to the next stage
+        self.sizes: dict[int, Tensor] = {}  # of a stage, [V*S, K]: tokens in each cluster
+        self.biases: dict[int, Tensor] = {}  # [V*S, prefix + K]: added to the scores of keys, up to the next stage
 
     def __reduce__(self) -> Any:
         return ForwardState, ()

@@ -19,8 +19,8 @@ from .hub import (
     TOKENIZER_FILES,
     check_model_type,
     find_model,
+    read_json,
 )
-from .hub import read_json as read_json
 from .preprocess import Preprocess
 from .tokenizer import clip_tokenizer, make_tokenizer
 from .vectors import Protocol, Rule

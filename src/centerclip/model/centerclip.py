@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +18,7 @@ from ..cluster import Setting
 from ..cluster.segments import Chooser
 from ..cluster.setting import name_of
 from ..errors import ModelError, SettingError
-from ..files import write_atomic
+from ..files import scratch_folder, write_atomic
 from .attachment import Attachment, attach, detach
 from .backbone import Backbone, open_backbone
 from .hub import PREPROCESSOR_FILES, SETTINGS_FILE, TEMPORAL_FILE
@@ -438,13 +437,13 @@ class CenterCLIP(nn.Module):
         }
         if self.clustering.chooser is not None:
             settings["chooser"] = name_of(self.clustering.chooser)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+        with scratch_folder(target) as scratch:
             self.backbone.save_pretrained(scratch)
             self.tokenizer.save_pretrained(scratch)
             if self.temporal is not None:
-                save_file(self.temporal.state_dict(), Path(scratch, TEMPORAL_FILE))
+                save_file(self.temporal.state_dict(), scratch / TEMPORAL_FILE)
                 settings["temporal"] = self.temporal.sizes()
-            for file in Path(scratch).iterdir():
+            for file in scratch.iterdir():
                 file.replace(target / file.name)
         for name, content in ((PREPROCESSOR_FILES[0], self.preprocess.to_config()), (SETTINGS_FILE, settings)):
             write_atomic(target / name, json.dumps(content, indent=2) + "\n")

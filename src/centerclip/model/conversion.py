@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelError, first_line
-from ..files import PARTIAL, lock_file, write_atomic
+from ..files import PARTIAL, lock_file, scratch_folder, write_atomic
 from .backbone import load_preprocess
 from .hub import CONFIG_FILE, PREPROCESSOR_FILES, SETTINGS_FILE, SMALL_FILES, TEMPORAL_FILE, read_json
 from .vectors import fingerprint_of
@@ -188,7 +187,7 @@ def export_form(form: Form, folder: Path, target: Path, precisions: Sequence[str
     small = [name for name in SMALL_FILES if (folder / name).is_file() and name not in (SETTINGS_FILE, TEMPORAL_FILE)]
     large = [name for precision in precisions for name in form.files[precision]]
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _scratch(target.parent) as scratch:
+    with scratch_folder(target) as scratch:
         for name in small:
             shutil.copyfile(folder / name, scratch / name)
         for name in large:
@@ -372,7 +371,7 @@ def _write(target: Path, write: Callable[[Path], dict[str, Any]], more: dict[str
     """Write files of a form, so that they are all there or not at all; returns the form."""
     target.mkdir(parents=True, exist_ok=True)
     try:
-        with _scratch(target.parent) as scratch:
+        with scratch_folder(target) as scratch:
             line = {**more, **write(scratch)}
             files = {path.name: path.stat().st_size for path in scratch.iterdir()}
             before = read_json(target / SETTINGS_FILE) if "format" not in line else {LINE: {"files": {}}}
@@ -392,13 +391,6 @@ def _move_in(scratch: Path, target: Path, settings: dict[str, Any]) -> None:
     for path in scratch.iterdir():
         path.replace(target / path.name)
     write_atomic(target / SETTINGS_FILE, json.dumps(settings, indent=2) + "\n", durable=True)
-
-
-@contextmanager
-def _scratch(parent: Path) -> Iterator[Path]:
-    """A folder for files that are not whole yet; gone at the end."""
-    with tempfile.TemporaryDirectory(dir=parent, prefix=".", suffix=PARTIAL) as scratch:
-        yield Path(scratch)
 
 
 # ---- the cache ----------------------------------------------------------------------------------------------

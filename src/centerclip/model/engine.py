@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..bundled import resolve_model
-from ..cluster import Setting, Stage
-from ..cluster.setting import MERGING
+from ..cluster import Setting
+from ..cluster.segments import reduce_stage
 from ..errors import MissingExtra, ModelError, SettingError, WrongWeights, first_line
 from ..parallel import usable_cores
 from .backbone import load_preprocess, read_settings
@@ -327,12 +327,15 @@ class OnnxEncoder:
             raise ModelError(f"expected uint8 [V, {self.frames}, {size}, {size}, 3], got {rgb.dtype} {list(rgb.shape)}")
         parts = self._vision()
         hidden = self._run(parts[0], len(rgb), rgb=rgb.reshape(-1, size, size, 3))
-        sizes = bias = None
+        sizes = None
         for number, stage in enumerate(self._setting.stages):
             start = time.perf_counter()
-            hidden, sizes, bias = self._reduce(hidden, number, stage, sizes)
+            reduced = reduce_stage(
+                hidden, self._setting, number, frames=self.frames, prefix=self._form.prefix, sizes=sizes
+            )
             self.clustering_seconds += time.perf_counter() - start
-            inputs = {f"hidden_{stage.block}": hidden, **({} if bias is None else {"bias": bias})}
+            sizes, bias = reduced.sizes, reduced.bias
+            inputs = {f"hidden_{stage.block}": reduced.tokens, **({} if bias is None else {"bias": bias})}
             hidden = self._run(parts[number + 1], len(rgb), **inputs)
         vectors = _normalised(hidden).reshape(len(rgb), -1, self.width)
         return vectors, segment_mask(mask, vectors.shape[1], self.protocol)
@@ -363,31 +366,6 @@ class OnnxEncoder:
         ids, mask = self._tokenizer(texts)
         vectors: Floats = self._text.run(None, {"input_ids": ids, "attention_mask": mask})[0]
         return vectors
-
-    def _reduce(self, hidden: Floats, number: int, stage: Stage, sizes: Any) -> tuple[Floats, Any, Floats | None]:
-        """``[V*sequences, prefix + L, W]`` to ``[V*S, prefix + K, W]``, cluster sizes, what they add to scores."""
-        from ..cluster import pooling, size_bias
-        from ..cluster.segments import keep_centers
-
-        setting = self._setting
-        sequences = setting.stages[number - 1].segments if number else self.frames
-        if setting.method == "pooling":
-            return pooling(hidden, frames=sequences, segments=stage.segments), None, None
-        reduced, _, _, sizes = keep_centers(
-            hidden,
-            frames=sequences,
-            segments=stage.segments,
-            k=stage.k,
-            method=setting.method,
-            options=setting.options,
-            merge=setting.method in MERGING,
-            prefix=self._form.prefix,
-            sizes=sizes if setting.proportional else None,
-        )
-        bias = None
-        if setting.proportional and sizes is not None:
-            bias = size_bias(sizes, self.frames / stage.segments, self._form.prefix)
-        return reduced, sizes, bias
 
     def _run(self, session: "InferenceSession", videos: int, **inputs: Any) -> Any:
         """Run a part of the tower on whole videos, one after the other: together they would only leave the cache.
@@ -463,12 +441,6 @@ class OnnxEncoder:
         """Make 8-bit weights, where the model is in the cache and has none."""
         if self._form.has(EXACT) and self._form.folder.parent == cache_folder():
             self._form = add_int8(self._form, lambda: sample_windows(self.preprocess)[::CALIBRATED])
-
-    def _text_precision(self) -> str:
-        """The precision of the text tower: that of the model, unless it is slower than float32 on this machine."""
-        closeness = read_report(self.report, self.precision)
-        is_slow = closeness is not None and closeness.text_speed < 1 and self._form.has(EXACT)
-        return EXACT if is_slow else self.precision
 
     def _is_small(self) -> bool:
         return Path(f"{self._form.graph('vision', EXACT)}.data").stat().st_size < SMALL_BYTES

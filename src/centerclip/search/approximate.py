@@ -12,21 +12,22 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import scratch_folder
 from ..parallel import usable_cores
 from .matrix import MAX_EXACT_SEGMENTS, Rows
-from .sqlite import Contents, SqliteStore, SqliteView, connect
+from .sqlite import Contents, SqliteStore, SqliteView, connect, decoded
 from .store import Floats, SegmentHits, Segments
 
+Selection = tuple[NDArray[np.uint8], float]  # a bit for each row, and the share of them that are set
 Batch = tuple[Rows, Rows, Floats]  # keys [V] and sizes [V] of videos, vectors [sum, D]
 NAME = "approximate"  # of the value in the database that names the folder in use, and how that begins
 FORMAT = 1
@@ -50,17 +51,11 @@ class Description:
     """What is kept beside the index.
 
     Attributes:
-        videos: covered, also those that are gone since.
-        rows: covered segments.
-        last_key: the greatest key of a covered video.
         trained_rows: segments that there were when the lists were made.
         probes: lists to look through for a query.
         recall: share of the best ten that the tuning queries found.
     """
 
-    videos: int
-    rows: int
-    last_key: int
     trained_rows: int
     probes: int
     recall: float
@@ -87,30 +82,33 @@ class ApproximateIndex:
         self._lock = threading.Lock()
 
     @property
+    def last_key(self) -> int:
+        """The greatest key of a covered video."""
+        return int(self.keys[-1])
+
+    @property
+    def rows(self) -> int:
+        """How many segments are covered, also those that are gone since."""
+        return int(self.begins[-1])
+
+    @property
     def lists(self) -> int:
         """How many lists the rows are divided into."""
         return int(self._index.nlist)
 
-    def candidates(
-        self, query: Floats, count: int, wanted: NDArray[np.bool_] | None = None, *, probes: int | None = None
-    ) -> Rows:
-        """About ``count`` rows whose vectors are near ``query`` ``[D]``.
+    def selection(self, wanted: NDArray[np.bool_]) -> Selection:
+        """For :meth:`candidates`: the rows of the videos that are ``wanted`` ``[V]``."""
+        rows = np.repeat(wanted, np.diff(self.begins))
+        return np.packbits(rows, bitorder="little"), float(rows.mean())
 
-        Args:
-            query: a vector.
-            count: how many.
-            wanted: ``[V]`` the videos whose rows may be given; all by default.
-            probes: lists to look through; as many as were found to be enough by default, more under a filter.
-        """
+    def candidates(self, query: Floats, count: int, selection: Selection | None = None) -> Rows:
+        """About ``count`` rows whose vectors are near ``query`` ``[D]``, of a selection; of all by default."""
         faiss = _faiss()
-        probes = probes or self.description.probes
-        named: dict[str, Any] = {}
-        if wanted is not None:
-            allowed = np.repeat(wanted, np.diff(self.begins))
-            share = max(float(allowed.mean()), 1e-6)
+        probes, named = self.description.probes, {}
+        if selection is not None:
+            bits, share = selection
             # The rows that pass are spread over more lists than the nearest rows are.
-            probes = int(min(self.lists, probes * max(1.0, share**-0.5)))
-            bits = np.packbits(allowed, bitorder="little")
+            probes = int(min(self.lists, probes * max(1.0, max(share, 1e-6) ** -0.5)))
             named["sel"] = faiss.IDSelectorBitmap(bits)
         parameters = faiss.SearchParametersIVF(nprobe=probes, **named)
         with self._lock:
@@ -129,7 +127,12 @@ class LargeView(SqliteView):
         super().__init__(store, contents, index)
         self.index = index
         self._ids = [ids.get(key) for key in index.keys.tolist()]  # None where the video is gone
-        self._still_there = np.array([each is not None for each in self._ids], dtype=bool)
+
+    @cached_property
+    def _still_there(self) -> Selection | None:
+        """What every search that has no filter looks through; None for all."""
+        there = np.array([each is not None for each in self._ids], dtype=bool)
+        return None if there.all() else self.index.selection(there)
 
     @property
     def covered(self) -> Collection[str]:
@@ -147,8 +150,8 @@ class LargeView(SqliteView):
             row = connection.execute(query, (video,)).fetchone() if video in self.videos else None
         if row is None:
             raise KeyError(video)
-        vectors = np.frombuffer(row[2], "<f2").reshape(-1, self.width).astype(np.float32)
-        return Segments(np.frombuffer(row[0], "<f4"), np.frombuffer(row[1], "<f4"), vectors)
+        starts, ends, vectors = decoded(self._database, self.width, video, *row)
+        return Segments(starts, ends, vectors.astype(np.float32))
 
     def search(self, query: Floats, top: int, *, among: Collection[str] | None = None) -> SegmentHits:
         """About the ``top`` segments with the largest scores, of the videos ``among``; the scores are exact."""
@@ -172,13 +175,13 @@ class LargeView(SqliteView):
     def _candidates(self, query: Floats, top: int, among: Collection[str] | None) -> Rows:
         count = max(CANDIDATES, 2 * top)
         if among is None:
-            return self.index.candidates(query, count, None if self._still_there.all() else self._still_there)
+            return self.index.candidates(query, count, self._still_there)
         wanted = np.zeros(len(self._ids), dtype=bool)
         wanted[[self._places[video] for video in among if video in self._places]] = True
         begins, ends = self.index.begins[:-1][wanted], self.index.begins[1:][wanted]
         if (ends - begins).sum() <= MAX_FILTERED:
             return np.concatenate([np.arange(*span) for span in zip(begins, ends, strict=True)] or [np.zeros(0, int)])
-        return self.index.candidates(query, count, wanted)
+        return self.index.candidates(query, count, self.index.selection(wanted))
 
     def _scored(self, rows: Rows, query: Floats) -> tuple[Rows, Floats]:
         """The exact scores of rows, without those whose video went after this view was made."""
@@ -224,14 +227,16 @@ def keep_up(store: SqliteStore, queries: Floats) -> None:
         if store.value(NAME):
             store.set_value(NAME, b"")
     elif is_available():
-        covered = index.description if index else Description(0, 0, 0, 0, 1, 1.0)
-        dead = covered.rows - sum(view.size(video) for video in view.covered) if isinstance(view, LargeView) else 0
-        newer = rows - (covered.rows - dead)
-        if index is None or rows > RETRAIN_GROWTH * covered.trained_rows or dead > MAX_DEAD * covered.rows:
+        alive = sum(view.size(video) for video in view.covered) if isinstance(view, LargeView) else 0
+        if (
+            index is None
+            or rows > RETRAIN_GROWTH * index.description.trained_rows
+            or index.rows - alive > MAX_DEAD * index.rows
+        ):
             build(target, lambda: _batches(store), store.width, rows, queries)
-            store.set_value(NAME, target.name.encode())
-        elif newer >= max(EXTEND_ROWS, EXTEND_SHARE * covered.rows):
-            extend(index, _batches(store, after=covered.last_key), target)
+        elif rows - alive >= max(EXTEND_ROWS, EXTEND_SHARE * index.rows):
+            extend(index, _batches(store, after=index.last_key), target)
+        if target.exists():
             store.set_value(NAME, target.name.encode())
     used = (store.value(NAME) or b"").decode()
     for path in folder.glob(f"{NAME}-*"):
@@ -287,7 +292,7 @@ def build(target: Path, batches: Callable[[], Iterator[Batch]], width: int, rows
     index.train(np.ascontiguousarray(training, dtype=np.float32))
     keys, sizes = _add(index, batches())
     probes, recall = _tune(index, queries, batches()) if len(queries) else (1, 1.0)
-    _write(target, index, keys, sizes, training, Description(0, 0, 0, rows, probes, recall))
+    _write(target, index, keys, sizes, training, Description(rows, probes, recall))
 
 
 def extend(old: ApproximateIndex, fresh: Iterator[Batch], target: Path) -> None:
@@ -311,9 +316,7 @@ def _add(index: Any, batches: Iterator[Batch]) -> tuple[Rows, Rows]:
 
 def _write(target: Path, index: Any, keys: Rows, sizes: Rows, training: Floats, description: Description) -> None:
     """Write an index of the videos with these keys and sizes, with a sample of its vectors, whole or not at all."""
-    description = replace(description, videos=len(keys), rows=int(index.ntotal), last_key=int(keys[-1]))
-    scratch = Path(mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
-    try:
+    with scratch_folder(target) as scratch:
         _faiss().write_index(index, str(scratch / "lists.faiss"))
         np.save(scratch / "keys.npy", keys)
         np.save(scratch / "begins.npy", np.concatenate([[0], np.cumsum(sizes)]))
@@ -321,9 +324,6 @@ def _write(target: Path, index: Any, keys: Rows, sizes: Rows, training: Floats, 
         np.save(scratch / "sample.npy", training[::step].astype(np.float16))
         (scratch / "description.json").write_text(json.dumps(asdict(description)), encoding="utf-8")
         scratch.rename(target)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
 
 
 def _tune(index: Any, queries: Floats, batches: Iterator[Batch]) -> tuple[int, float]:

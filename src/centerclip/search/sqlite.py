@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import DamagedIndex, IndexNotFound, SearchError
 from ..files import is_below
@@ -471,7 +472,7 @@ class SqliteStore:
 
     def _forget_rows(self, index: "ApproximateIndex | None") -> None:
         """Begin anew with the rows that an approximate index does not have."""
-        self._buffer, self._last_row = Buffer(self.width), index.description.last_key if index else 0
+        self._buffer, self._last_row = Buffer(self.width), index.last_key if index else 0
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
         """Whether the index still has vectors of the kind that it had when this object was made."""
@@ -543,11 +544,7 @@ class SqliteStore:
         self._buffer.reserve(int(rows))
         query = "SELECT video, id, starts, ends, vectors FROM segments JOIN video ON video = key WHERE video > ?"
         for key, video, starts, ends, vectors in connection.execute(f"{query} ORDER BY video", (self._last_row,)):
-            times = np.frombuffer(starts, "<f4"), np.frombuffer(ends, "<f4")
-            values = np.frombuffer(vectors, "<f2")
-            if len(values) != len(times[0]) * self.width or len(times[0]) != len(times[1]):
-                raise DamagedIndex(f"{self.database.path}: the vectors of video {video} are damaged; use --reindex")
-            self._buffer.append(video, *times, values.reshape(-1, self.width))
+            self._buffer.append(video, *decoded(self.database, self.width, video, starts, ends, vectors))
             self._last_row = key
 
 
@@ -657,6 +654,17 @@ def _set_journal(connection: sqlite3.Connection, folder: Path, *, only_to_delete
 def _files(path: Path) -> list[Path]:
     """The database and the files that SQLite keeps beside it: the WAL second."""
     return [path.with_name(path.name + ending) for ending in ("", "-wal", "-shm", "-journal")]
+
+
+def decoded(
+    database: Database, width: int, video: str, starts: bytes, ends: bytes, vectors: bytes
+) -> tuple[Floats, Floats, NDArray[np.float16]]:
+    """The columns of a row of ``segments``: starts and ends ``[S]``, vectors ``[S, width]``."""
+    times = np.frombuffer(starts, "<f4"), np.frombuffer(ends, "<f4")
+    values = np.frombuffer(vectors, "<f2")
+    if len(values) != len(times[0]) * width or len(times[0]) != len(times[1]):
+        raise DamagedIndex(f"{database.path}: the vectors of video {video} are damaged; use --reindex")
+    return *times, values.reshape(-1, width)
 
 
 def _changes(connection: sqlite3.Connection, table: str, known: dict[int, str]) -> tuple[int, int, set[int]]:
