@@ -19,6 +19,9 @@ EXTRAS = {  # packages that the core does without -> the extra that brings them
     "tensorboard": "research",
     "faster_whisper": "speech",
     "rapidocr": "ocr",
+    "opentimelineio": "editors",
+    "otio_fcp_adapter": "editors",
+    "mcp": "agents",
 }
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from centerclip import VideoIndex
 from centerclip.cli import app, main
 from centerclip.cli.index import _when_free
 from centerclip.errors import CenterClipError, MissingExtra
+from centerclip.integrations import desktop
 from centerclip.search import (
     DamagedIndex,
     Hit,
@@ -81,6 +83,7 @@ def test_hits_in_words_json_and_csv_agree(index: Path, videos: Path) -> None:
     rows = list(csv.DictReader(run("search", "a dog", "--index", index, "--csv", "--all").stdout.splitlines()))
     assert [row["path"] for row in rows] == [hit["path"] for hit in answer["hits"]]
     assert float(rows[0]["score"]) == best["score"]
+    assert re.fullmatch(r"\d\d:\d\d:\d\d:\d\d", rows[0]["timecode_end"])
     text = run("search", "a dog", "--index", index, "--all").stdout
     assert f"  1  {best['score']:.3f}" in text
     assert str(videos / "[red]film.mkv") in text  # brackets are no markup
@@ -152,11 +155,37 @@ def test_words_without_quotes_are_one_sentence(index: Path) -> None:
 def test_clips_and_playlists_are_written(index: Path, tmp_path: Path) -> None:
     result = run(
         "search", "a dog", "--index", index, "--all", "--top", 3, "--save", tmp_path / "out",
-        "--playlist", tmp_path / "hits.m3u",
+        "--m3u", tmp_path / "hits.m3u", "--timeline", tmp_path / "hits.EDL", "--chapters", tmp_path / "chapters",
+        "--handles", "1s",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert len(list((tmp_path / "out").iterdir())) == 3
     assert (tmp_path / "hits.m3u").read_text().count("#EXTINF") == 3
+    assert (tmp_path / "hits.EDL").read_text().count("FROM CLIP NAME") == 3
+    assert len(list((tmp_path / "chapters").iterdir())) == 3
+    assert f"3 moments at 25 fps in {tmp_path / 'hits.EDL'}" in result.stderr
+    wrong = run("search", "a dog", "--index", index, "--timeline", "hits.mov")
+    assert (wrong.exit_code, "hits.mov is no timeline" in wrong.stderr) == (2, True)
+
+
+def test_open_plays_the_best_moment_in_a_player_that_takes_a_time(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(desktop.subprocess, "Popen", lambda command, **options: started.append(command))
+    monkeypatch.setattr(desktop, "has_desktop", lambda: True)
+    found = {"vlc": "/usr/bin/vlc", "xdg-open": "/usr/bin/xdg-open"}
+    monkeypatch.setattr(desktop.shutil, "which", found.get)
+    result = run("search", "a dog", "--index", index, "--json", "--open")
+    best = json.loads(result.stdout)["hits"][0]
+    assert "playing" in result.stderr
+    del found["vlc"]
+    assert "the moment is at" in run("search", "a dog", "--index", index, "--open").stderr
+    assert started == [
+        ["/usr/bin/vlc", f"--start-time={best['start']:.2f}", best["path"]],
+        ["xdg-open", best["path"]],
+    ]
+    monkeypatch.setattr(desktop, "has_desktop", lambda: False)
+    with pytest.raises(CenterClipError, match="no desktop"):
+        desktop.play(Path("a.mp4"), 1.0)
 
 
 def test_thumbnails_are_coloured_half_blocks(index: Path) -> None:
@@ -286,7 +315,7 @@ def test_system_errors_are_sentences_that_name_the_path(
     file, missing = tmp_path / "file", tmp_path / "none" / "x.m3u"
     file.write_text("")
     searched = ("search", "a dog", "--index", index)
-    assert end(monkeypatch, capsys, *searched, "--playlist", missing) == (
+    assert end(monkeypatch, capsys, *searched, "--m3u", missing) == (
         1,
         f"centerclip: {missing} cannot be written: there is no folder {missing.parent}; make it first",
     )

@@ -7,7 +7,7 @@ import av
 import pytest
 
 from centerclip.search import Hit, Moment, SearchError
-from centerclip.search.export import playlist, save_clip
+from centerclip.search.export import playlist, save_chapters, save_clip
 from centerclip.video import probe, read_frames, read_times
 from tests.video.clips import add_cover, make_clip, numbers_of, remux
 
@@ -122,3 +122,23 @@ def test_a_playlist_names_files_and_times() -> None:
     ]
     assert lines[5] == "#EXTINF:3,b_#x_ 0.00"
     assert lines[8:] == ["file:///v/b%0A%23x%0D.mp4"]  # one line, and not a comment
+
+
+def test_a_playlist_for_mpv_has_the_times_in_its_addresses() -> None:
+    """By the length of the path in bytes, whatever its characters."""
+    lines = playlist([hit(Path("/v/ö, 1%;.mp4"), 61.5, 65.25)], mpv=True).splitlines()
+    assert lines[1:] == ["#EXTINF:4,ö, 1%; 1.01", "edl://%14%/v/ö, 1%;.mp4,61.50,3.75"]
+
+
+def test_moments_are_chapters_of_their_video(tmp_path: Path) -> None:
+    moments = (Moment(3661.5, 3665.0, 0.5), Moment(2.0, 9.0, 0.4), Moment(5.0, 6.0, 0.3))
+    hits = [Hit("f" * 32, Path("/v/a.mp4"), 3661.5, 3665.0, 0.5, moments, 4000.0), hit(Path("/w/a.mp4"), 0, 1)]
+    saved = save_chapters(hits, tmp_path / "out", "tulips --> & <b>")
+    assert [path.name for path in saved] == ["a.chapters.vtt", "a (2).chapters.vtt"]
+    title = "tulips --&gt; &amp; &lt;b&gt;"
+    assert saved[0].read_text().split("\n\n") == [
+        "WEBVTT",
+        f"00:00:02.000 --> 00:00:05.000\n{title} (0.400)",  # until the next begins
+        f"00:00:05.000 --> 00:00:06.000\n{title} (0.300)",
+        f"01:01:01.500 --> 01:01:05.000\n{title} (0.500)\n",
+    ]

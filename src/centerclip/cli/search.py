@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ..video.subtitles import Line
 
 
-COLUMNS = ("rank", "score", "path", "start", "end", "duration", "video_id", "found_by", "text")
+COLUMNS = ("rank", "score", "path", "start", "end", "duration", "video_id", "found_by", "text", "fps", "timecode_start",
+           "timecode_end")  # fmt: skip
 # How a hit says why it was found, by where its line comes from.
 REASONS = {
     "subtitle": "said at {time}: {text}",
@@ -30,13 +31,14 @@ REASONS = {
     "description": "in the description: {text}",
     "name": "in the name",
 }
+TIMELINES = (".edl", ".fcpxml", ".otio", ".xml")
 MAX_SHOWN_LETTERS = 200  # of a line; --json has all of it
 
 
 def seconds(text: str) -> float:
-    """A length as people write it: ``90``, ``1:30`` or ``1:02:03``."""
+    """A length as people write it: ``90``, ``90s``, ``1:30`` or ``1:02:03``."""
     try:
-        parts = [float(part) for part in text.split(":")]
+        parts = [float(part) for part in text.removesuffix("s").split(":")]
     except ValueError:
         parts = [-1.0]
     if min(parts) < 0 or len(parts) > 3 or not math.isfinite(sum(parts)):
@@ -84,7 +86,24 @@ def search(
     exact: Annotated[
         bool, Option("--exact", help="Cut clips at the exact frame: encode them again instead of copying.")
     ] = False,
-    playlist: Annotated[Path | None, Option(metavar="FILE", help="Save the hits as an M3U playlist.")] = None,
+    handles: Annotated[
+        float,
+        Option(
+            parser=seconds, metavar="TIME", help="Seconds before and after each moment, with --save and --timeline."
+        ),
+    ] = "0.5",  # type: ignore[assignment] # a parser is given text
+    timeline: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Save the hits as a timeline for an editor: .edl, .fcpxml, .otio or .xml (FCP 7)."),
+    ] = None,
+    m3u: Annotated[
+        Path | None,
+        Option("--m3u", metavar="FILE", help="Save the hits as a playlist for VLC, or as FILE.mpv.m3u for mpv."),
+    ] = None,
+    chapters: Annotated[
+        Path | None, Option(metavar="DIR", help="Save the moments of each video as chapters (WebVTT) in this folder.")
+    ] = None,
+    open_player: Annotated[bool, Option("--open", help="Play the best moment in a video player.")] = False,
     thumbnails: Annotated[
         bool | None,
         Option("--thumbnails/--no-thumbnails", help="Show a frame per hit.", show_default="if the terminal can"),
@@ -103,6 +122,8 @@ def search(
         raise typer.BadParameter("nothing to search for: give a sentence, --image or --video")
     if sentence is not None and not sentence.strip():
         raise typer.BadParameter("the sentence is empty")
+    if timeline is not None and timeline.suffix.lower() not in TIMELINES:
+        raise typer.BadParameter(f"{timeline} is no timeline; name it {', '.join(TIMELINES)}", param_hint="--timeline")
     if as_json and as_csv:
         raise typer.BadParameter("choose one of --json and --csv")
     if where == "text" and (sentence is None or image is not None or video is not None):
@@ -142,8 +163,10 @@ def search(
             filtered = any(value is not None for value in filters.values())
             typer.echo(_why_nothing(index, where, filtered=filtered))
         _print_hits(results, thumbnails)
-    if save is not None or playlist is not None:
-        _write_files(results, save, exact, playlist)
+    wanted = sentence or "like " + " and ".join(path.name for path in (image, video) if path is not None)
+    _write_files(results, wanted, save, exact, handles, timeline, m3u, chapters)
+    if open_player and len(results):
+        _play(results[0])
 
 
 def as_object(results: "Results") -> dict[str, Any]:
@@ -176,12 +199,24 @@ def _span(found: "Hit | Moment") -> dict[str, float]:
 
 
 def _print_csv(results: "Results") -> None:
+    from ..integrations.timelines import read_clip
+    from ..video.errors import VideoError
+    from ..video.info import timing_of
+
+    def timecodes(hit: "Hit") -> list[str]:
+        try:
+            clip = read_clip(hit, timing_of(hit.path))
+        except VideoError:  # the disk may not be connected
+            return ["", "", ""]
+        return [f"{float(clip.timing.rate):.5g}", clip.timecode(clip.first), clip.timecode(clip.last)]
+
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(COLUMNS)
     for rank, hit in enumerate(results, 1):
         times = (f"{value:.3f}" for value in (hit.start, hit.end, hit.duration))
         text = "" if hit.line is None else hit.line.text
-        writer.writerow([rank, f"{hit.score:.5f}", printable(hit.path), *times, hit.video_id, hit.found_by, text])
+        row = [rank, f"{hit.score:.5f}", printable(hit.path), *times, hit.video_id, hit.found_by, text]
+        writer.writerow(row + timecodes(hit))
 
 
 def _why_nothing(index: "VideoIndex", where: str, *, filtered: bool) -> str:
@@ -230,21 +265,50 @@ def _reason(line: "Line") -> str:
     return REASONS[line.source].format(time=clock(line.start), text=f'"{shown}"')
 
 
-def _write_files(results: "Results", save: Path | None, exact: bool, playlist: Path | None) -> None:
+def _write_files(
+    results: "Results",
+    title: str,
+    save: Path | None,
+    exact: bool,
+    handles: float,
+    timeline: Path | None,
+    m3u: Path | None,
+    chapters: Path | None,
+) -> None:
     from ..errors import CenterClipError
     from ..files import write_atomic
     from ..search import export
 
-    if playlist is not None:
-        write_atomic(playlist, export.playlist(results.hits))
-        typer.echo(f"{count(len(results), 'moment')} in {printable(playlist)}", err=True)
+    if m3u is not None:
+        write_atomic(m3u, export.playlist(results.hits, mpv=m3u.name.endswith(".mpv.m3u")))
+        typer.echo(f"{count(len(results), 'moment')} in {printable(m3u)}", err=True)
+    if chapters is not None:
+        for path in export.save_chapters(results.hits, chapters, title):
+            typer.echo(f"saved {printable(path)}", err=True)
+    if timeline is not None:
+        from ..integrations.timelines import make_timeline, write_timeline
+
+        made = make_timeline(results, title, handles=handles)
+        write_atomic(timeline, write_timeline(made, timeline.suffix.lower()))
+        typer.echo(f"{count(len(made.clips), 'moment')} at {made.rate_name} in {printable(timeline)}", err=True)
+        for name, reason in made.left_out.items():
+            typer.echo(f"centerclip: left out of the timeline: {printable(name)}: {reason}", err=True)
     failed = 0
     for hit in results:
+        if save is None:
+            break
         try:
-            if save is not None:
-                typer.echo(f"saved {printable(export.save_clip(hit, save, exact=exact))}", err=True)
+            typer.echo(f"saved {printable(export.save_clip(hit, save, exact=exact, handles=handles))}", err=True)
         except CenterClipError as error:
             failed += 1
             typer.echo(f"centerclip: {error}", err=True)
     if failed:
         raise typer.Exit(1)
+
+
+def _play(hit: "Hit") -> None:
+    from ..integrations.desktop import play
+
+    player = play(hit.path, hit.start)
+    where = f"in {player} from {clock(hit.start)}" if player else f"from its start; the moment is at {clock(hit.start)}"
+    typer.echo(f"playing {printable(hit.path)} {where}", err=True)

@@ -83,9 +83,10 @@ def serve(
             raise typer.BadParameter(f"write it as https://example.org, not {origin}", param_hint="--allow-origin")
     # NumPy's threads wait for the next product with the processor running, which the model needs. Before its import.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+    from ..integrations.desktop import has_desktop
     from ..search import VideoIndex
     from ..server import ServeSettings
-    from ..server.library import has_desktop, index_command
+    from ..server.library import index_command
     from ..server.middleware import is_this_machine
     from ..server.run import bind, serve
     from ..server.settings import cache_folder

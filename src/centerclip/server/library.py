@@ -7,13 +7,10 @@ import logging
 import os
 import shlex
 import stat
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
@@ -28,7 +25,6 @@ from .problems import Problem
 
 STATUS_CACHE_SECONDS = 2.0  # every open page asks for the status, and every path that is shown needs it
 MAX_SUBFOLDERS = 1000  # in a list to choose from
-REVEAL_SECONDS = 10.0  # for the file manager to answer
 SAVED_QUERIES = 256  # by image or clip; the oldest is dropped
 Value = TypeVar("Value")
 log = logging.getLogger("centerclip.server")
@@ -287,34 +283,6 @@ def index_command(folder: Path, hide: bool = False) -> str:
     if folder == default_folder() and "CENTERCLIP_INDEX" not in os.environ:
         return "centerclip index ~/Videos"
     return f"centerclip index --index {'DIR' if hide else shlex.quote(str(folder.absolute()))} ~/Videos"
-
-
-def has_desktop() -> bool:
-    """Whether a window would open in front of the person who runs this."""
-    if os.environ.get("SSH_CONNECTION"):
-        return False
-    if sys.platform in ("darwin", "win32"):
-        return True
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-def reveal(path: Path) -> None:
-    """Show a file in the file manager."""
-    if sys.platform == "win32":
-        commands = [["explorer", f"/select,{path}"]]
-    elif sys.platform == "darwin":
-        commands = [["open", "-R", str(path)]]
-    else:
-        manager = "org.freedesktop.FileManager1"
-        show = ["dbus-send", "--session", "--print-reply", f"--dest={manager}", "/" + manager.replace(".", "/")]
-        show += [f"{manager}.ShowItems", f"array:string:{path.as_uri()}", "string:"]
-        commands = [show, ["xdg-open", str(path.parent)]]  # the second cannot select the file
-    for command in commands:
-        with suppress(OSError, subprocess.TimeoutExpired):
-            done = subprocess.run(command, check=False, capture_output=True, timeout=REVEAL_SECONDS)
-            if done.returncode == 0 or sys.platform == "win32":  # Explorer returns 1
-                return
-    raise Problem("failed", "There is no file manager to show the file in.")
 
 
 def _folder_id(path: Path) -> str:

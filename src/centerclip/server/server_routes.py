@@ -10,7 +10,8 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from .. import __version__
-from .library import has_desktop, index_command
+from ..integrations.desktop import has_desktop
+from .library import index_command
 from .middleware import COOKIE, cookie_value, is_local, is_token
 from .problems import Problem, problem_responses
 from .schemas import (

@@ -13,13 +13,14 @@ from fastapi import Path as PathParam
 from fastapi.responses import FileResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from ..errors import CenterClipError
 from ..files import valid_text
+from ..integrations.desktop import has_desktop, reveal
 from ..search import Query, VideoEntry
 from ..search.results import Filters
 from ..search.store import File
 from ..video.cut import PIECE_SECONDS, codec_of, copy_clip, encode_clip, encode_piece
 from ..video.errors import VideoError
-from .library import has_desktop, reveal
 from .media import cached_frame, frame
 from .middleware import is_local
 from .problems import Problem, problem_responses
@@ -161,7 +162,7 @@ async def reveal_file(service: ServiceDep, request: Request, video_id: VideoIdPa
     """Open the file's folder on the server's machine, if the request comes from there and it has a desktop."""
     if not (is_local(request) and has_desktop()):
         raise Problem("not-allowed", "Files can be shown in the file manager of the server's own machine only.")
-    await service.info_pool.run(lambda: reveal(service.library.path_of(video_id)))
+    await service.info_pool.run(_reveal, service, video_id)
 
 
 @router.delete("/videos/{video_id}", summary="Remove a video from the index", **CHANGE)
@@ -253,6 +254,14 @@ def _file_state(service: Service, video_id: str) -> dict[str, object]:
     except VideoError:
         state = "unreadable"
     return {"file": state, "codec": codec, "playable": playable, "audible": audible}
+
+
+def _reveal(service: Service, video_id: str) -> None:
+    path = service.library.path_of(video_id)
+    try:
+        reveal(path)
+    except CenterClipError as error:
+        raise Problem("failed", f"{str(error).capitalize()}.") from error
 
 
 def _thumbnail(service: Service, video_id: str, time: float, width: int) -> Path:

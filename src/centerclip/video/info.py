@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from os import PathLike, fspath
 
 import av
@@ -21,6 +22,10 @@ MODEL_TAGS = ("com.apple.quicktime.model", "com.android.model", "model")
 PLACE_TAGS = ("com.apple.quicktime.location.iso6709", "location", "location-eng")
 EARLIEST = datetime(1971, 1, 1, tzinfo=UTC).timestamp()  # a clock that was never set shows 1904 or 1970
 MAX_CAMERA = 100  # characters
+# Frame rates that files are meant to have. What a header says may be an average, or a rounded number of nanoseconds.
+RATES = sorted(
+    {Fraction(rate) for rate in range(1, 241)} | {Fraction(1000 * rate, 1001) for rate in (24, 30, 48, 60, 120)}
+)
 ISO_6709 = re.compile(r"([+-])(\d{2})(\d{2})?(\d{2})?(\.\d+)?([+-])(\d{3})(\d{2})?(\d{2})?(\.\d+)?")
 
 
@@ -78,6 +83,52 @@ class VideoInfo:
     bytes: int
     seek_problem: str | None
     recording: Recording
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How a file counts its frames, and what else an editor has to know of it.
+
+    Attributes:
+        rate: frames a second, exact: 30000/1001, not 29.97; of a varying rate, the usual one nearest to the average.
+        timecode: of the first frame, as the file has it: "01:00:00:00", with ";" before the frames where numbers are
+            dropped; empty when it has none.
+        width: pixels of a shown frame, after turning and with square pixels.
+        height: pixels of a shown frame.
+        channels: of the sound; 0 without any.
+        sample_rate: of the sound, a second.
+    """
+
+    rate: Fraction
+    timecode: str
+    width: int
+    height: int
+    channels: int = 0
+    sample_rate: int = 0
+
+
+def timing_of(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Timing:
+    """The frame rate, start timecode, size and sound of a file; reads its head and its first frame.
+
+    Raises:
+        VideoError: the type says why the file cannot be read.
+    """
+    with open_source(path, limits, audio=True) as source:
+        stream, sound, context = source.stream, source.audio, source.stream.codec_context
+        said = stream.average_rate or stream.guessed_rate or Fraction(25)
+        # QuickTime has timecode in a track of its own, which FFmpeg shows as a tag of it and of the video's.
+        tags = [stream.metadata, *(other.metadata for other in source.container.streams), source.container.metadata]
+        codes = (value for each in tags for name, value in each.items() if name.lower() == "timecode")
+        size = shown_size(context.width, context.height, pixel_aspect_of(stream))
+        width, height = _first_orientation(source).size(*size)
+        return Timing(
+            rate=min(RATES, key=lambda rate: abs(rate - said)),
+            timecode=next(codes, "").strip(),
+            width=width,
+            height=height,
+            channels=sound.channels if sound is not None else 0,
+            sample_rate=sound.rate if sound is not None else 0,
+        )
 
 
 def probe(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> VideoInfo:

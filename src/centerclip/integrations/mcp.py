@@ -1,0 +1,1 @@
+"""Search as tools of an agent, by the Model Context Protocol."""
