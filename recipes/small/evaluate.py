@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from photos import Photos
+from photos import SPLITS, Photos
 
 from centerclip import CenterCLIP
 
@@ -55,7 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photos", type=Path)
     parser.add_argument("models", nargs="+")
-    parser.add_argument("--split", choices=["val", "test", "flickr"], default="val")
+    parser.add_argument("--split", choices=[*SPLITS], default="val")
     parser.add_argument("--most", type=int)
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--squeeze", dest="crop", action="store_false", default=None)

@@ -21,7 +21,12 @@ CHUNK = 256  # views in one file of vectors
 # the first 2,048 photographs of val; the rest follows when there is something to report.
 ORDER = (("val-whole", 8), ("train-0", None), ("bare-0", None), ("val-whole", None), ("val-centre", None),
          ("test-whole", None), ("test-centre", None), ("train-1", None), ("bare-1", None))  # fmt: skip
-SPLITS = {"val": "coco_karpathy_val", "test": "coco_karpathy_test", "flickr": "flickr8k_test"}
+SPLITS = {
+    "val": "coco_karpathy_val",
+    "test": "coco_karpathy_test",
+    "flickr-val": "flickr8k_dev",
+    "flickr": "flickr8k_test",
+}
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,8 @@ class Photos:
         self.all_coco = sorted(f"{COCO}/{path.name}" for path in (root / COCO).glob("*.jpg"))
 
     def in_split(self, name: str) -> list[str]:
-        """The photographs of ``train`` (COCO alone: Flickr8k is non-commercial), ``bare`` (without captions), ``val``,
-        ``test`` or ``flickr``."""
+        """The photographs of ``train`` (COCO alone: Flickr8k is non-commercial), ``bare`` (without captions), or one of
+        SPLITS."""
         if name == "bare":
             return [file for file in self.all_coco if file not in self.split]
         if name == "train":

@@ -61,7 +61,7 @@ class Texts(nn.Module):
         for start in range(0, len(order), GROUP):
             hidden = [self.states[texts[place]].float() for place in order[start : start + GROUP]]
             parts.append(self.tower.pooler(self._layers(hidden, self.tower.encoder.layer[self.frozen :])))
-        return normalize(self.projection(torch.cat(parts)[torch.tensor(order).argsort()]), dim=1)
+        return normalize(self.projection(torch.cat(parts)[torch.tensor(order).argsort()]).float(), dim=1)
 
     def _layers(self, rows: list[Tensor], layers: nn.ModuleList) -> Tensor:
         mask = pad_sequence([torch.ones(len(row), dtype=torch.bool) for row in rows], batch_first=True)
@@ -93,7 +93,8 @@ class Texts(nn.Module):
         """float32 [N, D]."""
         was_training = self.training
         self.eval()
-        out = torch.cat([self(texts[start : start + 4096]) for start in range(0, len(texts), 4096)]).numpy()
+        with torch.autocast("cpu", torch.bfloat16):  # evaluate.py measures what is kept in float32
+            out = torch.cat([self(texts[start : start + 4096]) for start in range(0, len(texts), 4096)]).numpy()
         self.train(was_training)
         return out
 
@@ -172,8 +173,9 @@ def main() -> None:
     files = [view.file for views, _ in parts for view in views]
     raw = np.concatenate([vectors for _, vectors in parts])
     given = args.work / args.images / "space.npz"  # vectors of the student are in the space already
-    space = Space.load(given) if given.exists() else Space.fit(raw, args.width)
-    (Space.load(args.work / args.start / "space.npz") if args.start else space).save(out / "space.npz")
+    before = Space.load(args.work / args.start / "space.npz") if args.start else None
+    space = Space.load(given) if given.exists() else before or Space.fit(raw, args.width)
+    (before or space).save(out / "space.npz")
     images = space(raw)
     val_views, val_raw = stored(photos, args.work / args.images, "val-whole")
     val_captions = [photos.captions[view.file] for view in val_views]
@@ -222,8 +224,9 @@ def main() -> None:
         sentences = [shortened(text, rng) if rng.random() < 0.2 else text for text in sentences]
         chosen = rng.choices(range(len(known)), weights, k=args.pairs // 4)
         others = rng.sample(range(len(known), len(known) + len(words)), args.pairs // 8)
-        short = model([known[place] for place in chosen] + [words[place - len(known)] for place in others])
-        long = model(sentences)
+        with torch.autocast("cpu", torch.bfloat16):
+            short = model([known[place] for place in chosen] + [words[place - len(known)] for place in others])
+            long = model(sentences)
         loss = contrast(long, torch.from_numpy(images[places]), scale.exp())
         unique = list({place: row for row, place in enumerate(chosen)}.items())
         rows, targets = [row for _, row in unique], torch.from_numpy(centres[[place for place, _ in unique]])

@@ -55,13 +55,14 @@ class Upper(nn.Module):
             bias = torch.cat([torch.zeros(len(tokens), 1), sizes.log()], dim=1)[:, None, None]
         for block in self.blocks:
             tokens = block(tokens, attention_mask=bias)
-        return normalize(self.projection(self.norm(tokens[:, 0])), dim=1)
+        return normalize(self.projection(self.norm(tokens[:, 0])).float(), dim=1)
 
     @torch.no_grad()
     def encode(self, tokens: np.ndarray) -> np.ndarray:
         """float32 [N, D] from all tokens of clean views."""
-        parts = [self(torch.from_numpy(tokens[at : at + 32].astype(np.float32))) for at in range(0, len(tokens), 32)]
-        return torch.cat(parts).numpy()
+        pieces = [torch.from_numpy(tokens[at : at + 32].astype(np.float32)) for at in range(0, len(tokens), 32)]
+        with torch.autocast("cpu", torch.bfloat16):  # evaluate.py measures what is kept in float32
+            return torch.cat([self(piece) for piece in pieces]).numpy()
 
     def groups(self) -> list[dict[str, Any]]:
         """Weights with a rate that falls by LAYER_DECAY from block to block downwards."""
@@ -112,7 +113,8 @@ def write_vectors(model: Upper, work: Path, folder: Path) -> None:
         tokens = np.load(path)
         count = tokens.shape[1] - 1
         parts = [torch.from_numpy(tokens[at : at + 32].astype(np.float32)) for at in range(0, len(tokens), 32)]
-        rows = [model(part, torch.full((len(part), count), PATCHES / count)).numpy() for part in parts]
+        with torch.autocast("cpu", torch.bfloat16):
+            rows = [model(part, torch.full((len(part), count), PATCHES / count)).numpy() for part in parts]
         with target.with_suffix(".partial").open("wb") as file:
             np.save(file, np.concatenate(rows).astype(np.float16))
         target.with_suffix(".partial").rename(target)
@@ -122,15 +124,18 @@ def write_vectors(model: Upper, work: Path, folder: Path) -> None:
 class Data:
     """Tokens, targets and captions of the views, as far as the cache has come."""
 
-    def __init__(self, work: Path, space: Space, texts: Texts, cached_texts: Path) -> None:
+    def __init__(self, work: Path, space: Space, texts: Texts | None, cached_texts: Path) -> None:
         self.photos, self.space, self.work = Photos(work / "photos"), space, work
         self.reload()
+        self.texts_of: dict[str, list[int]] = {}
+        self.texts = np.zeros((0, space.basis.shape[1]), np.float32)
+        if texts is None:
+            return
         files = sorted({file for file in self.known[1] if file in self.photos.captions})
         sentences = [(file, caption) for file in files for caption in self.photos.captions[file]]
         if not cached_texts.exists() or len(np.load(cached_texts, mmap_mode="r")) != len(sentences):
             np.save(cached_texts, texts.encode([caption for _, caption in sentences]).astype(np.float16))
         self.texts = np.load(cached_texts).astype(np.float32)
-        self.texts_of: dict[str, list[int]] = {}
         for place, (file, _) in enumerate(sentences):
             self.texts_of.setdefault(file, []).append(place)
 
@@ -169,6 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--text", default="text", help="the trained text tower and its space")
+    parser.add_argument("--images-only", action="store_true", help="leave captions out; of --text only the space is used")
     parser.add_argument("--init", default="init")
     parser.add_argument("--out", default="vision")
     parser.add_argument("--start", help="a vision tower that was trained before, such as vision")
@@ -185,12 +191,14 @@ def main() -> None:
     out.mkdir(exist_ok=True)
     space = Space.load(args.work / args.text / "space.npz")
     width = space.basis.shape[1]
-    texts = Texts(args.work / args.init, width)
-    texts.load_state_dict(torch.load(args.work / args.text / "best.pt", weights_only=True)["model"])
+    texts = None
+    if not args.images_only:
+        texts = Texts(args.work / args.init, width)
+        texts.load_state_dict(torch.load(args.work / args.text / "best.pt", weights_only=True)["model"])
     data = Data(args.work, space, texts, args.work / args.text / "captions.npy")
     val_views, val_raw = stored(data.photos, args.work / "teacher", "val-whole")
     val_captions = [data.photos.captions[view.file] for view in val_views[:TOKENS_OF_VAL]]
-    val_texts = texts.encode([caption for part in val_captions for caption in part])
+    val_texts = texts.encode([caption for part in val_captions for caption in part]) if texts else None
     val_image_of = np.array([place for place, part in enumerate(val_captions) for _ in part])
     val_tokens = np.concatenate([np.load(path) for path in sorted((args.work / "tokens/val-whole").glob("*.npy"))])
     val_targets = space(val_raw[:TOKENS_OF_VAL])
@@ -198,7 +206,7 @@ def main() -> None:
     model = Upper(args.work / args.init, width)
     optimizer = torch.optim.AdamW(model.groups(), lr=RATE, weight_decay=DECAY, betas=(0.9, 0.98))
     mean = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.995))
-    step, log = 0, [{"teacher": recall(val_texts, val_targets, val_image_of)}]
+    step, log = 0, [{"teacher": recall(val_texts, val_targets, val_image_of)} if texts else {}]
     checkpoint = out / "checkpoint.pt"
     if args.start and not checkpoint.exists():
         for part in (model, mean.module):
@@ -230,9 +238,12 @@ def main() -> None:
         for group in optimizer.param_groups:
             group["lr"] = args.rate * group["full_lr"] * share
         choose = clustered if random.Random(step).random() < args.cluster else part_of
-        vectors = model(*choose(tokens, args.keep))
+        with torch.autocast("cpu", torch.bfloat16):
+            vectors = model(*choose(tokens, args.keep))
         agreement = (vectors * targets).sum(1).mean()
-        loss = 1 - agreement + copied(vectors, targets, bank) + copied(vectors, targets, captions)
+        loss = 1 - agreement + copied(vectors, targets, bank)
+        if texts:
+            loss = loss + copied(vectors, targets, captions)
         has = own >= 0
         if has.any():
             loss = loss + args.caption_weight * cross_entropy(20 * vectors[has] @ captions.T, own[has])
@@ -249,7 +260,8 @@ def main() -> None:
         if step % EVALUATE_STEPS == 0 or step == args.steps:
             ours = mean.module.encode(val_tokens)
             row = {"step": step, "cosine": round(float((ours * val_targets).sum(1).mean()), 4)}
-            row |= recall(val_texts, ours, val_image_of)
+            if texts:
+                row |= recall(val_texts, ours, val_image_of)
             row |= {"cpu_s": round(time.process_time()), "views": len(data.known[1])}
             log.append(row)
             print(json.dumps(row), flush=True)
