@@ -174,7 +174,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--text", default="text", help="the trained text tower and its space")
-    parser.add_argument("--images-only", action="store_true", help="leave captions out; of --text only the space is used")
+    parser.add_argument(
+        "--images-only", action="store_true", help="leave captions out; of --text only the space is used"
+    )
     parser.add_argument("--init", default="init")
     parser.add_argument("--out", default="vision")
     parser.add_argument("--start", help="a vision tower that was trained before, such as vision")

@@ -10,8 +10,10 @@ import pytest
 
 from centerclip.video import TooLarge, probe, read_frames
 from centerclip.video.container import Limits
+from centerclip.video.cut import encode_piece, thumbnail
+from centerclip.video.frames import HDR_TRANSFERS, tone_map
 
-from .clips import make_clip, numbered, numbers_of
+from .clips import make_clip, make_hdr_clip, numbered, numbers_of
 
 ONE = 1 << 16
 SEEN = np.zeros((48, 64, 3), np.uint8)  # four corners, four colours
@@ -91,3 +93,48 @@ def test_memory_is_limited_and_the_message_names_the_way_out(tmp_path: Path) -> 
     with pytest.raises(TooLarge, match=r"Limits\(memory=50000\); short_side"):
         read_frames(clip, 12, limits=Limits(memory=50_000))
     assert read_frames(clip, 12, short_side=24, limits=Limits(memory=50_000)).rgb.shape == (12, 24, 32, 3)
+
+
+MUTED = np.zeros((64, 96, 3), np.uint8)  # no colour above the knee of the tone curve
+for number, colour in enumerate(
+    [(20, 20, 20), (90, 90, 90), (150, 40, 40), (40, 140, 40), (40, 40, 150), (160, 120, 90)]
+):
+    MUTED[32 * (number // 3) :, 32 * (number % 3) :] = colour
+
+
+@pytest.mark.parametrize("transfer", HDR_TRANSFERS)
+def test_hdr_looks_as_it_was_seen(tmp_path: Path, transfer: int) -> None:
+    """In frames, thumbnails and pieces for browsers; without its tags, as it was read before, it is far from it."""
+    clip = make_hdr_clip(tmp_path / "a.mp4", MUTED, transfer)
+    encode_piece(clip, tmp_path / "piece.mp4", 0)
+    untagged = make_hdr_clip(tmp_path / "b.mp4", MUTED, transfer, tagged=False)
+
+    def difference(picture: np.ndarray) -> float:
+        centres = np.index_exp[8:64:32, 8:96:32]  # a corner of each patch, away from its edges
+        return float(np.abs(picture[centres].astype(float) - MUTED[centres]).max())
+
+    assert probe(clip).hdr == HDR_TRANSFERS[transfer][0]
+    assert difference(read_frames(clip, 2).rgb[1]) <= 4
+    assert difference(np.asarray(thumbnail(clip, 0.1, 96))) <= 6
+    assert difference(read_frames(tmp_path / "piece.mp4", 1).rgb[0]) <= 10
+    assert difference(read_frames(untagged, 1).rgb[0]) > 25
+    assert (probe(untagged).hdr, probe(tmp_path / "piece.mp4").hdr) == ("", "")
+
+
+@pytest.mark.parametrize("transfer", HDR_TRANSFERS)
+def test_the_tone_curve_is_monotonic_from_black_to_white_and_grey_stays_grey(transfer: int) -> None:
+    grey = tone_map(np.repeat(np.linspace(0, 1, 1001)[:, None], 3, axis=1), transfer)
+    assert np.ptp(grey, axis=1).max() < 1e-4
+    assert (np.diff(grey[:, 0]) >= 0).all()
+    np.testing.assert_allclose(grey[[0, -1], 0], [0, 1], atol=1e-6)
+    paper = {16: 0.5807, 18: 0.75}[transfer]  # 203 cd/m²
+    assert 0.8 < tone_map([paper] * 3, transfer)[0] < 0.9
+
+
+def test_video_without_hdr_is_left_as_ffmpeg_converts_it(tmp_path: Path) -> None:
+    """Also with 10 bits and the colours of BT.2020: only the transfer function makes it HDR."""
+    clip = make_hdr_clip(tmp_path / "a.mp4", MUTED, 14)
+    assert probe(clip).hdr == ""
+    with av.open(str(clip)) as container:
+        plain = next(container.decode(video=0)).reformat(format="rgb24", interpolation="BICUBIC").to_ndarray()
+    assert (read_frames(clip, 1).rgb[0] == plain).all()

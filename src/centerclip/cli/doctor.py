@@ -138,7 +138,7 @@ def _facts(report: dict[str, Any]) -> str:
     if not report["ok"]:
         return f"{report['reason']}: {printable(report['detail'])}. {report['advice']}"
     facts = [
-        f"{report['container']} {report['codec']}",
+        f"{report['container']} {report['codec']}" + (f" HDR ({report['hdr']})" if report["hdr"] else ""),
         f"{report['width']} x {report['height']}" + (f" turned {report['rotation']}°" if report["rotation"] else ""),
         f"{report['duration']:.2f} s",
         f"{report['fps']:.2f} fps" + ("" if report["constant_rate"] else " (varying)"),

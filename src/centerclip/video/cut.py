@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import av
 from av.container import OutputContainer
+from av.video.reformatter import VideoReformatter
 
 from .container import DEFAULT_LIMITS, Limits, Source, open_source, short_reason
 from .errors import UnreadableVideo
-from .frames import Orientation, even_size, frame_orientation, pixel_aspect_of, shown_size
+from .frames import Orientation, even_size, frame_orientation, frame_rgb, pixel_aspect_of, shown_size
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -156,6 +157,7 @@ def _transcode(
         audio_out = output.add_stream("aac", rate=SAMPLE_RATE, layout="stereo")
         resampler = av.AudioResampler(format="fltp", layout="stereo", rate=SAMPLE_RATE)
     source.seek(start)
+    to_rgb = VideoReformatter()
     size: tuple[int, int] | None = None  # before turning; known with the first frame
     orientation = Orientation(None)
     waiting: list[av.AudioFrame] = []  # nothing can be written before the size of the video is known
@@ -173,7 +175,7 @@ def _transcode(
                 orientation = frame_orientation(frame)
                 size = even_size(*shown_size(frame.width, frame.height, pixel_aspect_of(source.stream)), short_side)
                 video_out.width, video_out.height = orientation.size(*size)
-            rgb = orientation.apply(frame.reformat(*size, "rgb24").to_ndarray()).copy()
+            rgb = orientation.apply(frame_rgb(to_rgb, frame, *size, threads=0)).copy()
             upright = av.VideoFrame.from_ndarray(rgb, format="rgb24").reformat(format="yuv420p")
             last_tick = max(last_tick + 1, round((at - start) * VIDEO_CLOCK))
             upright.pts, upright.time_base = last_tick, Fraction(1, VIDEO_CLOCK)

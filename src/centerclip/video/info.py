@@ -11,7 +11,7 @@ from os import PathLike, fspath
 import av
 
 from .container import DEFAULT_LIMITS, Limits, Source, open_source
-from .frames import Orientation, frame_orientation, pixel_aspect_of, shown_size
+from .frames import Orientation, frame_orientation, hdr_of, pixel_aspect_of, shown_size
 from .subtitles import plain
 from .timeline import constant_rate, read_packet_table
 
@@ -66,6 +66,7 @@ class VideoInfo:
         bytes: size of the file.
         seek_problem: why seeking is not safe in this file; None when it is.
         recording: when, with what and where it was recorded, as far as the container says.
+        hdr: "PQ" or "HLG" for HDR video, which is tone-mapped; else empty.
     """
 
     path: str
@@ -83,6 +84,7 @@ class VideoInfo:
     bytes: int
     seek_problem: str | None
     recording: Recording
+    hdr: str
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def timing_of(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> 
         tags = [stream.metadata, *(other.metadata for other in source.container.streams), source.container.metadata]
         codes = (value for each in tags for name, value in each.items() if name.lower() == "timecode")
         size = shown_size(context.width, context.height, pixel_aspect_of(stream))
-        width, height = _first_orientation(source).size(*size)
+        width, height = _first_frame(source)[0].size(*size)
         return Timing(
             rate=min(RATES, key=lambda rate: abs(rate - said)),
             timecode=next(codes, "").strip(),
@@ -138,7 +140,7 @@ def probe(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Vide
         VideoError: the type says why the file cannot be read.
     """
     with open_source(path, limits) as source:
-        orientation = _first_orientation(source)
+        orientation, hdr = _first_frame(source)
     with open_source(path, limits) as source:
         table = read_packet_table(source)
         timeline, context, aspect = table.timeline, source.stream.codec_context, pixel_aspect_of(source.stream)
@@ -159,6 +161,7 @@ def probe(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Vide
             bytes=source.container.size,
             seek_problem=table.seek_problem,
             recording=recording_of(source),
+            hdr=hdr,
         )
 
 
@@ -201,11 +204,11 @@ def _place(text: str) -> tuple[float | None, float | None]:
     return latitude, longitude
 
 
-def _first_orientation(source: Source) -> Orientation:
-    """How the first frame that decodes is turned; upright when none does."""
+def _first_frame(source: Source) -> tuple[Orientation, str]:
+    """How the first frame that decodes is turned, and its kind of HDR; upright and none when none does."""
     with suppress(av.FFmpegError):  # of a packet that cannot be read: the packet table says what that means
         for packet in source.packets():
             with suppress(av.FFmpegError):
                 for frame in source.stream.decode(packet):
-                    return frame_orientation(frame)
-    return Orientation(None)
+                    return frame_orientation(frame), hdr_of(frame)
+    return Orientation(None), ""
