@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from centerclip.data.minivtt.plan import ClipPlan, plan_clips
-from centerclip.data.minivtt.render import plan_image
+from centerclip.data.minivtt.plan import ClipPlan, plan_clips, plan_images
 from centerclip.data.minivtt.sentences import a, clip_captions, event_captions
 from centerclip.data.minivtt.world import Thing, world
 
@@ -77,9 +76,7 @@ def test_wording_is_varied_and_the_same_for_the_same_seed(clips: list[ClipPlan])
 
 
 def test_images_have_three_short_captions() -> None:
-    those = world("shapes")
-    for number in range(200):
-        plan = plan_image(those, "train", number, 0)
+    for plan in plan_images(world("shapes"), "train", 200, 0):
         assert len(set(plan.captions)) == 3
         assert all(min(places_of(plan.things, caption)) >= 0 for caption in plan.captions)
         assert any(phrase in caption for phrase in plan.place.phrases for caption in plan.captions)

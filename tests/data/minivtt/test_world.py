@@ -5,8 +5,7 @@ from itertools import islice
 
 import pytest
 
-from centerclip.data.minivtt.plan import ClipPlan, plan_clips
-from centerclip.data.minivtt.render import plan_image
+from centerclip.data.minivtt.plan import ClipPlan, plan_clips, plan_images
 from centerclip.data.minivtt.world import MOTIONS, PLACES, SPLITS, WITH_PARTNER, Kind, world
 
 KINDS: tuple[Kind, ...] = ("emoji", "shapes")
@@ -86,6 +85,5 @@ def test_more_clips_only_add_and_another_seed_gives_others() -> None:
 def test_images_show_training_pairs_alone() -> None:
     those = world("emoji")
     for split in ("train", "val"):
-        for number in range(300):
-            plan = plan_image(those, split, number, 0)  # type: ignore[arg-type]
+        for plan in plan_images(those, split, 300, 0):  # type: ignore[arg-type]
             assert {those.split_of(thing, plan.place.name) for thing in plan.things} == {"train"}

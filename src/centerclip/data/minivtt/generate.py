@@ -1,28 +1,46 @@
-"""Generates the whole data set, clips or images: in parallel, resumable, and the same for the same seed."""
+"""Generates MiniVTT into a folder, clips or images: in parallel, resumable, and the same for the same seed.
 
+The folder has the settings it was made with, the captions, and the times of the events of its clips.
+"""
+
+import csv
+import io
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, Unpack
 
-from ...errors import DataError
+from ...errors import AnnotationError, DataError
 from ...files import remove_partial, write_atomic
 from ...parallel import run_each, usable_cores
-from .folder import EVENTS_FILE, VERSION, claim, events_text, timed_events, write_captions, write_info
-from .plan import ClipPlan, plan_clips
-from .render import BATCH, ImageJob, ImagePlan, RenderJob, plan_image, render_clip, render_images
-from .sentences import clip_captions
+from ..annotations import read_text
+from .plan import ClipPlan, ImagePlan, plan_clips, plan_images
+from .render import RenderJob, render
+from .sentences import clip_captions, event_captions
 from .sprites import INSTALL_FONT, check_font, find_font, font_fingerprint
-from .world import SPLITS, Kind, Split, world
+from .world import Kind, Split, world
 
+INFO_FILE, CAPTIONS_FILE, EVENTS_FILE = "minivtt.json", "captions.csv", "events.jsonl"
+VERSION = 1  # of what the generator draws and writes: raise it when the same seed gives other files
+EXTENSIBLE = ("clips", "complete")  # may differ from one run to the next in the same folder
 MIN_CLIPS = 20  # fewer would leave a split empty
 MAX_VAL, MAX_TEST = 100, 500  # clips; all others are for training
 MAX_VAL_IMAGES = 500
-Job = TypeVar("Job")
-Plan = TypeVar("Plan", ClipPlan, ImagePlan)
-OnProgress = Callable[[int, int], None]
+IMAGES_PER_JOB = 64  # that a process draws before it reports: one takes milliseconds
+
+
+class Options(TypedDict, total=False):
+    """How a data set is generated."""
+
+    seed: int  # another seed, other scenes of the same world; 0 by default
+    workers: int | None  # processes, by default one per core
+    things: Kind | None  # ``emoji`` or ``shapes``; by default emoji when their font is found
+    font: str | Path | None  # an emoji font to use
+    force: bool  # remove what an earlier run made in the folder, and start over
+    on_progress: Callable[[int, int], None]  # called with (finished, total) at the start and after each job
 
 
 @dataclass
@@ -40,55 +58,41 @@ class Report:
     seconds: float = 0.0
 
 
-def make(
-    folder: str | Path,
-    *,
-    clips: int = 2000,
-    seed: int = 0,
-    workers: int | None = None,
-    things: Kind | None = None,
-    font: str | Path | None = None,
-    force: bool = False,
-    on_progress: OnProgress | None = None,
-) -> Report:
-    """Write clips, captions and event times into a folder.
+@dataclass(frozen=True)
+class TimedEvent:
+    """What happens from ``start`` to ``end`` (seconds): as a caption, and as its parts."""
 
-    A clip depends on the seed, its split and its number, so more clips only add to the existing ones. A stopped run
-    can be resumed.
+    start: float
+    end: float
+    caption: str
+    thing: str
+    partner: str | None
+    motion: str
+    place: str
 
-    Args:
-        folder: a new or empty folder, or one that a run with the same seed and things began.
-        clips: of all splits. A quarter is for test, up to 500; one in 20 for val, up to 100; the others for train.
-        seed: another seed, other clips of the same world.
-        workers: processes, by default one per core.
-        things: ``emoji`` or ``shapes``; by default emoji when their font is found.
-        font: an emoji font to use.
-        force: remove what an earlier run made in the folder, and start over.
-        on_progress: called with (finished, total) at the start and after each clip.
+
+@dataclass(frozen=True)
+class ClipEvents:
+    """The events of one clip, in order and without gaps."""
+
+    video: str
+    split: str
+    duration: float
+    place: str  # where it begins
+    events: tuple[TimedEvent, ...]
+
+
+def make(folder: str | Path, *, clips: int = 2000, **options: Unpack[Options]) -> Report:
+    """Write clips, captions and event times into a folder: a new one, or one that a run with the same options began.
+
+    A clip depends on the seed, its split and its number, so more clips only add to the existing ones. A quarter of all
+    ``clips`` is for test, up to 500; one in 20 for val, up to 100; the others for train.
     """
-    run = _Run(folder, "videos", clip_counts(clips), seed, things, font, force=force)
-    plans = [plan for split in SPLITS for plan in plan_clips(world(run.kind), split, run.counts[split], seed)]
-    missing = run.skip_existing(plans)
-    jobs = [RenderJob(plan, run.files / f"{plan.id}.mp4", seed, run.kind, run.font) for plan in missing]
-    run.render(render_clip, jobs, workers, on_progress, size=lambda job: 1, name=lambda job: job.target.name)
-    written = run.written(plans)
-    write_captions(run.folder, ((plan.id, text, plan.split) for plan in written for text in clip_captions(plan, seed)))
-    write_atomic(run.folder / EVENTS_FILE, events_text(timed_events(plan, seed) for plan in written))
-    return run.finish()
+    return _generate(folder, "videos", clip_counts(clips), **options)
 
 
-def make_images(
-    folder: str | Path,
-    *,
-    clips: int = 30_000,
-    seed: int = 0,
-    workers: int | None = None,
-    things: Kind | None = None,
-    font: str | Path | None = None,
-    force: bool = False,
-    on_progress: OnProgress | None = None,
-) -> Report:
-    """Write training images, as videos of one frame, and captions into a folder; arguments as of :func:`make`.
+def make_images(folder: str | Path, *, clips: int = 30_000, **options: Unpack[Options]) -> Report:
+    """Write training images, as videos of one frame, and captions into a folder, as :func:`make` does clips.
 
     They show one or two things in a place, only in pairs that training clips show too, so a model that has learnt
     from them still has not seen what val and test clips show. The last 500 (of few, one in 20) are for val.
@@ -96,25 +100,7 @@ def make_images(
     if clips < MIN_CLIPS:
         raise DataError(f"at least {MIN_CLIPS} images are needed.")
     val = min(MAX_VAL_IMAGES, clips // 20)
-    run = _Run(folder, "images", {"train": clips - val, "val": val}, seed, things, font, force=force)
-    split_of = {
-        plan_image(world(run.kind), split, number, seed): split
-        for split, count in run.counts.items()
-        for number in range(count)
-    }
-    plans = run.skip_existing(list(split_of))
-    jobs = [
-        ImageJob(tuple(plans[first : first + BATCH]), run.files, seed, run.kind, run.font)
-        for first in range(0, len(plans), BATCH)
-    ]
-
-    def name(job: ImageJob) -> str:
-        return f"{job.plans[0].id} and the {len(job.plans) - 1} after it"
-
-    run.render(render_images, jobs, workers, on_progress, size=lambda job: len(job.plans), name=name)
-    written = run.written(list(split_of))
-    write_captions(run.folder, ((plan.id, text, split_of[plan]) for plan in written for text in plan.captions))
-    return run.finish()
+    return _generate(folder, "images", {"train": clips - val, "val": val}, **options)
 
 
 def clip_counts(clips: int) -> dict[Split, int]:
@@ -143,78 +129,145 @@ def choose_things(things: Kind | None, font: str | Path | None) -> tuple[Kind, P
     return "emoji", path, None
 
 
-class _Run:
-    """One run in a folder that it has claimed: ``what`` is generated, ``videos`` or ``images``."""
-
-    def __init__(
-        self,
-        folder: str | Path,
-        what: str,
-        counts: dict[Split, int],
-        seed: int,
-        things: Kind | None,
-        font: str | Path | None,
-        *,
-        force: bool,
-    ) -> None:
-        self.started = time.monotonic()
-        self.folder = Path(folder).expanduser().absolute()
-        self.files = self.folder / ("videos" if what == "videos" else "pictures")
-        self.counts = counts
-        self.kind, self.font, note = choose_things(things, font)
-        self.settings: dict[str, Any] = {
-            "data": "minivtt",
-            "what": what,
-            "version": VERSION,
-            "seed": seed,
-            "things": self.kind,
-            "font": font_fingerprint(self.font) if self.font else None,
-            "clips": counts,
-        }
-        claim(self.folder, self.settings, force=force)
-        self.files.mkdir(exist_ok=True)
-        self.report = Report(str(self.folder), self.kind, counts, note)
-
-    def skip_existing(self, plans: Sequence[Plan]) -> list[Plan]:
-        """The plans that have no file yet."""
-        existing = {plan.id for plan in self.written(plans)}
-        self.report.skipped = len(existing)
-        return [plan for plan in plans if plan.id not in existing]
-
-    def render(
-        self,
-        function: Callable[[Job], None],
-        jobs: Sequence[Job],
-        workers: int | None,
-        on_progress: OnProgress | None,
-        *,
-        size: Callable[[Job], int],
-        name: Callable[[Job], str],
-    ) -> None:
-        """Do all jobs, and count what was made and what failed."""
-        finished, total = self.report.skipped, sum(self.counts.values())
-        show = on_progress or (lambda finished, total: None)
-        show(finished, total)
-        remove_partial(self.files)  # of a run that was killed
+def read_events(folder: str | Path) -> dict[str, ClipEvents]:
+    """The events of every clip of a MiniVTT folder, by video id."""
+    path = Path(folder).expanduser() / EVENTS_FILE
+    if not path.is_file():
+        raise AnnotationError(f"{path} does not exist; generate it with: centerclip data make minivtt {folder}")
+    clips: dict[str, ClipEvents] = {}
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         try:
-            with closing(run_each(function, jobs, workers=workers or usable_cores())) as outcomes:
-                for outcome in outcomes:
-                    if outcome.error is not None:
-                        self.report.failed[name(outcome.job)] = outcome.error
-                    else:
-                        self.report.made += size(outcome.job)
-                    finished += size(outcome.job)
-                    show(finished, total)
-        finally:
-            remove_partial(self.files)  # the workers have stopped, also after Ctrl-C: nobody writes any more
+            row: dict[str, Any] = json.loads(line)
+            events = tuple(TimedEvent(**event) for event in row.pop("events"))
+            clips[row["video"]] = ClipEvents(**row, events=events)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise AnnotationError(f"{path}, line {number} is not the events of a clip: {error}.") from error
+    return clips
 
-    def written(self, plans: Sequence[Plan]) -> list[Plan]:
-        """The plans that have a file now."""
-        files = {path.stem for path in self.files.glob("*.mp4")}
-        return [plan for plan in plans if plan.id in files]
 
-    def finish(self) -> Report:
-        self.report.bytes = sum(path.stat().st_size for path in self.files.glob("*.mp4"))
-        self.report.seconds = round(time.monotonic() - self.started, 1)
-        write_info(self.folder, self.settings | {"complete": not self.report.failed})
-        return self.report
+def _generate(
+    folder: str | Path,
+    what: str,
+    counts: dict[Split, int],
+    *,
+    seed: int = 0,
+    workers: int | None = None,
+    things: Kind | None = None,
+    font: str | Path | None = None,
+    force: bool = False,
+    on_progress: Callable[[int, int], None] = lambda finished, total: None,
+) -> Report:
+    """Generate ``what``, ``videos`` or ``images``: so many of each split that a stopped run has not made already."""
+    started, folder = time.monotonic(), Path(folder).expanduser().absolute()
+    kind, font, note = choose_things(things, font)
+    fingerprint = font_fingerprint(font) if font else None
+    settings: dict[str, Any] = {"data": "minivtt", "what": what, "version": VERSION, "seed": seed, "things": kind}
+    settings |= {"font": fingerprint, "clips": counts}
+    _claim(folder, settings, force=force)
+    files = folder / ("videos" if what == "videos" else "pictures")
+    files.mkdir(exist_ok=True)
+    make_plans = plan_clips if what == "videos" else plan_images
+    plans = [plan for split, count in counts.items() for plan in make_plans(world(kind), split, count, seed)]
+    existing = {path.stem for path in files.glob("*.mp4")}
+    missing = [plan for plan in plans if plan.id not in existing]
+    size = 1 if what == "videos" else IMAGES_PER_JOB
+    batches = [missing[first : first + size] for first in range(0, len(missing), size)]
+    jobs = [RenderJob(batch, files, seed, kind, font) for batch in batches]
+    report = Report(str(folder), kind, counts, note, skipped=len(plans) - len(missing))
+    finished = report.skipped
+    on_progress(finished, len(plans))
+    remove_partial(files)  # of a run that was killed
+    try:
+        with closing(run_each(render, jobs, workers=workers or usable_cores())) as outcomes:
+            for outcome in outcomes:
+                drawn = outcome.job.plans
+                if outcome.error is None:
+                    report.made += len(drawn)
+                else:
+                    more = f" and the {len(drawn) - 1} after it" if what == "images" else ".mp4"
+                    report.failed[f"{drawn[0].id}{more}"] = outcome.error
+                finished += len(drawn)
+                on_progress(finished, len(plans))
+    finally:
+        remove_partial(files)  # the workers have stopped, also after Ctrl-C: nobody writes any more
+    sizes = {path.stem: path.stat().st_size for path in files.glob("*.mp4")}
+    _write_annotations(folder, [plan for plan in plans if plan.id in sizes], seed)
+    report.bytes, report.seconds = sum(sizes.values()), round(time.monotonic() - started, 1)
+    _write_info(folder, settings | {"complete": not report.failed})
+    return report
+
+
+def _write_annotations(folder: Path, plans: list[ClipPlan | ImagePlan], seed: int) -> None:
+    """Write the captions in the ``folder`` format, and the events of clips, one JSON object a line."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(("video", "caption", "split"))
+    for plan in plans:
+        captions = clip_captions(plan, seed) if isinstance(plan, ClipPlan) else plan.captions
+        table.writerows((plan.id, caption, plan.split) for caption in captions)
+    write_atomic(folder / CAPTIONS_FILE, text.getvalue())
+    events = [_timed_events(plan, seed) for plan in plans if isinstance(plan, ClipPlan)]
+    if events:
+        write_atomic(folder / EVENTS_FILE, "".join(json.dumps(asdict(clip)) + "\n" for clip in events))
+
+
+def _timed_events(plan: ClipPlan, seed: int) -> ClipEvents:
+    events, frame = [], 0
+    for event, caption in zip(plan.events, event_captions(plan, seed), strict=True):
+        start, frame = frame, frame + event.frames
+        partner = event.partner.name if event.partner else None
+        span = round(start / plan.fps, 3), round(frame / plan.fps, 3)
+        events.append(TimedEvent(*span, caption, event.thing.name, partner, event.motion, event.place.name))
+    return ClipEvents(plan.id, plan.split, events[-1].end, plan.events[0].place.name, tuple(events))
+
+
+def _claim(folder: Path, settings: dict[str, Any], *, force: bool) -> None:
+    """Take a folder for these settings: a new one, or one in which an earlier run with the same settings stopped.
+
+    With ``force`` the files of an earlier run with any settings are removed first; other files never are.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file; name a folder.")
+    earlier = _read_info(folder)
+    if earlier is None:
+        if folder.is_dir() and any(folder.iterdir()):
+            raise DataError(f"{folder} has other files in it; choose a new or empty folder.")
+    elif force:
+        for path in (*folder.glob("videos/*.mp4"), *folder.glob("pictures/*.mp4")):
+            path.unlink()
+        for name in (CAPTIONS_FILE, EVENTS_FILE, INFO_FILE):
+            (folder / name).unlink(missing_ok=True)
+    else:
+        changed = [key for key in settings if key not in EXTENSIBLE and earlier.get(key) != settings[key]]
+        if changed:
+            differences = ", ".join(f"{key} {earlier.get(key)}, not {settings[key]}" for key in changed)
+            raise DataError(f"{folder} was made with {differences}. Choose another folder, or start over with --force.")
+        if any(earlier["clips"].get(split, 0) > count for split, count in settings["clips"].items()):
+            raise DataError(
+                f"{folder} was made for {sum(earlier['clips'].values()):,} clips. Ask for at least as many, choose "
+                "another folder, or start over with --force."
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_info(folder, settings | {"complete": False})
+    except OSError as error:
+        raise DataError(f"{folder} cannot be written to: {error.strerror}.") from error
+
+
+def _read_info(folder: Path) -> dict[str, Any] | None:
+    """The settings a folder was made with; None when this generator did not make it."""
+    path = folder / INFO_FILE
+    if not path.is_file():
+        return None
+    try:
+        info = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(info["clips"], dict):
+            raise TypeError("clips are not counted by split")
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is damaged ({error}); remove the folder {folder}.") from error
+    renamed = {"what": "images"} if info.get("what") == "stills" else {}  # what images were called at first
+    return info | renamed
+
+
+def _write_info(folder: Path, info: dict[str, Any]) -> None:
+    write_atomic(folder / INFO_FILE, json.dumps(info, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""What happens in each clip, drawn by seed: places, things, motions and where things are at each moment. No pixels yet.
+"""What happens in each clip and image, drawn by seed: places, things, motions, where things are when. No pixels yet.
 
 Positions and sizes are in units of the frame's short side, from its centre.
 """
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from ...errors import DataError
+from .sentences import image_captions
 from .world import PLACES, WITH_PARTNER, Place, Split, Thing, World
 
 EVENT_COUNTS = (1, 2, 2, 3)  # of a clip, each equally likely
@@ -83,6 +84,26 @@ def plan_clips(world: World, split: Split, count: int, seed: int) -> Iterator[Cl
         taken |= marks
         width, height = draw_size(rng)
         yield ClipPlan(f"{split}{number:05d}", split, events, fps, width, height)
+
+
+@dataclass(frozen=True)
+class ImagePlan:
+    """An image before it is drawn."""
+
+    id: str
+    split: Split
+    things: tuple[Thing, ...]
+    place: Place
+    captions: tuple[str, ...]
+
+
+def plan_images(world: World, split: Split, count: int, seed: int) -> Iterator[ImagePlan]:
+    """The first ``count`` images of a split. All splits show the pairs of thing and place that training clips show."""
+    for number in range(count):
+        rng = Random(f"minivtt picture {seed} {split} {number}")
+        place = rng.choice(PLACES)
+        things = tuple(rng.sample(world.things_at(place, "train"), 1 if rng.random() < 0.6 else 2))
+        yield ImagePlan(f"{split}{number:06d}", split, things, place, tuple(image_captions(rng, things, place)))
 
 
 def _marks(events: tuple[Event, ...], *, strict: bool) -> tuple[set[object], set[object]]:

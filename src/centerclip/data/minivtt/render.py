@@ -3,7 +3,7 @@
 Images show one or two things in a place: they are quick to draw, and a model learns names from them first.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -13,45 +13,48 @@ from PIL import Image, ImageEnhance
 
 from ...video.encode import write_video
 from .backgrounds import background
-from .plan import ClipPlan, Pose, draw_course, draw_size, poses
-from .sentences import image_captions
+from .plan import ClipPlan, ImagePlan, Pose, draw_course, draw_size, poses
 from .sprites import Sprites, sprites
-from .world import PLACES, Kind, Place, Split, Thing, World, world
+from .world import Kind, Place, Split, Thing, World, world
 
 MARGIN = 0.12  # of the short side: how far the camera may drift to each side
 DISTRACTORS = (0, 1, 2, 3)  # things of a clip that no sentence names
 IMAGE_SHORT_SIDES = (112, 128)
-BATCH = 64  # images that a process draws before it reports: one takes milliseconds
 QUALITY = {"crf": "28", "preset": "veryfast"}
 
 
 @dataclass(frozen=True)
 class RenderJob:
-    """One clip to draw and write."""
+    """Clips or images to draw and write."""
 
-    plan: ClipPlan
-    target: Path
+    plans: Sequence[ClipPlan | ImagePlan]
+    folder: Path
     seed: int
     kind: Kind
     font: Path | None
 
 
-def render_clip(job: RenderJob) -> None:
-    """Write the clip of a job."""
-    write_video(job.target, map(np.asarray, clip_frames(job)), job.plan.fps, QUALITY)
+def render(job: RenderJob) -> None:
+    """Write the clips and images of a job; an image is a video of one frame."""
+    scenery = world(job.kind), sprites(job.kind, job.font)
+    for plan in job.plans:
+        if isinstance(plan, ClipPlan):
+            frames, fps = clip_frames(plan, job.seed, *scenery), plan.fps
+        else:
+            frames, fps = iter([draw_image(plan, job.seed, *scenery)]), 1
+        write_video(job.folder / f"{plan.id}.mp4", map(np.asarray, frames), fps, QUALITY)
 
 
-def clip_frames(job: RenderJob) -> Iterator[Image.Image]:
+def clip_frames(plan: ClipPlan, seed: int, world: World, sprite_set: Sprites) -> Iterator[Image.Image]:
     """The frames of a clip. A change of place is a cut; in the same place the camera moves on."""
-    plan, sprite_set = job.plan, sprites(job.kind, job.font)
-    rng = Random(f"minivtt pixels {job.seed} {plan.id}")
+    rng = Random(f"minivtt pixels {seed} {plan.id}")
     short = min(plan.width, plan.height)
     view = None
     for number, event in enumerate(plan.events):
         if view is None or event.place != plan.events[number - 1].place:
             same_place = [later.place == event.place for later in plan.events[number:]] + [False]
             frames = sum(later.frames for later in plan.events[number : number + same_place.index(False)])
-            view = _View(rng, world(job.kind), sprite_set, plan, event.place, frames)
+            view = _View(rng, world, sprite_set, plan, event.place, frames)
         rolls = event.thing.manner == "roll"
         course = draw_course(rng, event.motion, seconds=event.frames / plan.fps, rolls=rolls)
         for frame in range(event.frames):
@@ -119,47 +122,16 @@ def paste(image: Image.Image, sprite: Image.Image, pose: Pose, short: int) -> No
     image.paste(sprite, (left, top), mask)
 
 
-@dataclass(frozen=True)
-class ImagePlan:
-    """An image before it is drawn."""
-
-    id: str
-    things: tuple[Thing, ...]
-    place: Place
-    captions: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ImageJob:
-    """A batch of images to draw and write."""
-
-    plans: tuple[ImagePlan, ...]
-    folder: Path
-    seed: int
-    kind: Kind
-    font: Path | None
-
-
-def plan_image(world: World, split: Split, number: int, seed: int) -> ImagePlan:
-    """Image ``number`` of a split. All splits show the pairs of thing and place that training clips show."""
-    rng = Random(f"minivtt picture {seed} {split} {number}")
-    place = rng.choice(PLACES)
-    things = tuple(rng.sample(world.things_at(place, "train"), 1 if rng.random() < 0.6 else 2))
-    return ImagePlan(f"{split}{number:06d}", things, place, tuple(image_captions(rng, things, place)))
-
-
-def render_images(job: ImageJob) -> None:
-    """Write the images of a job as videos of one frame."""
-    sprite_set = sprites(job.kind, job.font)
-    for plan in job.plans:
-        rng = Random(f"minivtt picture pixels {job.seed} {plan.id}")
-        width, height = draw_size(rng, IMAGE_SHORT_SIDES)
-        image = background(plan.place.name, width, height, np.random.default_rng(rng.getrandbits(64)))
-        count = rng.choice((0, 0, 1, 2))
-        place_distractors(image, rng, world(job.kind), sprite_set, "train", plan.place, plan.things, count)
-        for thing, pose in zip(plan.things, _image_poses(rng, len(plan.things)), strict=True):
-            paste(image, sprite_set.of(thing), pose, min(width, height))
-        write_video(job.folder / f"{plan.id}.mp4", [np.asarray(image)], 1, QUALITY)
+def draw_image(plan: ImagePlan, seed: int, world: World, sprite_set: Sprites) -> Image.Image:
+    """An image of one or two things in a place."""
+    rng = Random(f"minivtt picture pixels {seed} {plan.id}")
+    width, height = draw_size(rng, IMAGE_SHORT_SIDES)
+    image = background(plan.place.name, width, height, np.random.default_rng(rng.getrandbits(64)))
+    count = rng.choice((0, 0, 1, 2))
+    place_distractors(image, rng, world, sprite_set, "train", plan.place, plan.things, count)
+    for thing, pose in zip(plan.things, _image_poses(rng, len(plan.things)), strict=True):
+        paste(image, sprite_set.of(thing), pose, min(width, height))
+    return image
 
 
 def _image_poses(rng: Random, count: int) -> list[Pose]:

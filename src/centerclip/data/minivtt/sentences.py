@@ -1,9 +1,12 @@
 """Sentences about scenes: grammatical, in varied wording, some of them with less detail."""
 
 from random import Random
+from typing import TYPE_CHECKING
 
-from .plan import ClipPlan, Event
 from .world import Place, Thing
+
+if TYPE_CHECKING:
+    from .plan import ClipPlan, Event
 
 CLIP_CAPTIONS = 5
 IMAGE_CAPTIONS = 3
@@ -41,7 +44,7 @@ def a(noun: str) -> str:
     return f"{'an' if vowel else 'a'} {noun}"
 
 
-def clip_captions(plan: ClipPlan, seed: int) -> list[str]:
+def clip_captions(plan: "ClipPlan", seed: int) -> list[str]:
     """Five different sentences about a clip.
 
     The first mentions everything. Of clips with several events some leave out the motions or the places, but all name
@@ -58,7 +61,7 @@ def clip_captions(plan: ClipPlan, seed: int) -> list[str]:
     return captions
 
 
-def event_captions(plan: ClipPlan, seed: int) -> list[str]:
+def event_captions(plan: "ClipPlan", seed: int) -> list[str]:
     """One short sentence for each event of a clip."""
     rng = Random(f"minivtt events {seed} {plan.id}")
     return [_clause(rng, event, _where(rng, event.place) if rng.random() < 0.4 else "") for event in plan.events]
@@ -76,7 +79,7 @@ def image_captions(rng: Random, things: tuple[Thing, ...], place: Place) -> list
     return captions
 
 
-def _sequence(rng: Random, events: tuple[Event, ...], detail: str) -> str:
+def _sequence(rng: Random, events: "tuple[Event, ...]", detail: str) -> str:
     """One sentence about all events; ``detail`` is ``all``, or the only detail: ``motion`` or ``place``."""
     places = {event.place for event in events}
     shared = _where(rng, events[0].place) if len(places) == 1 and detail != "motion" else ""
@@ -116,7 +119,7 @@ def _joined(rng: Random, parts: list[str], *, sentences: bool) -> str:
     return rng.choice(ways)
 
 
-def _clause(rng: Random, event: Event, where: str) -> str:
+def _clause(rng: Random, event: "Event", where: str) -> str:
     """``a cat jumps over a dog on the grass``."""
     if event.motion in ("left", "right"):
         verb = rng.choice(SIDEWAYS[event.thing.manner]) + rng.choice((" ", " to the ")) + event.motion
@@ -127,7 +130,7 @@ def _clause(rng: Random, event: Event, where: str) -> str:
     return f"{_noun(rng, event.thing)} {verb} {where}".rstrip()
 
 
-def _nouns(rng: Random, event: Event, where: str) -> str:
+def _nouns(rng: Random, event: "Event", where: str) -> str:
     return f"{' and '.join(_noun(rng, thing) for thing in event.things)} {where}".rstrip()
 
 
