@@ -29,8 +29,7 @@ from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
-from centerclip.cluster import arrays, kkz, kmedoids, sign_flip, similarity_graph, spectral
-from centerclip.cluster.segments import keep_centers
+from centerclip.cluster import arrays, centers, kkz, kmedoids, sign_flip, similarity_graph, spectral
 from centerclip.cluster.spectral import laplacian
 
 WIDTH = 768
@@ -167,7 +166,7 @@ def clustering_rows(rounds: int) -> Iterator[dict[str, Any]]:
             "kmedoids": partial(kmedoids, tokens, k),
             "numpy kkz": partial(kkz, array, k),
             "numpy kmedoids": partial(kmedoids, array, k),
-            "numpy step": partial(keep_centers, hidden, frames=segments * frames, segments=segments, k=k),
+            "numpy step": partial(centers, hidden, frames=segments * frames, segments=segments, k=k, locate=False),
         }
         slow: dict[str, Callable[[], object]] = {
             "gpu": partial(on_gpu_form, tokens, k),

@@ -31,7 +31,8 @@ from centerclip.cluster import (
     temporal_shift,
     token_shift,
 )
-from centerclip.cluster.segments import keep_centers, patch_places
+from centerclip.cluster.segments import patch_places
+from tests.model import tiny
 
 METHODS = {
     "kkz": kkz,
@@ -199,7 +200,7 @@ def test_what_surrounds_the_segment_step_is_the_same():
 def test_half_precision_stays_half():
     hidden = tokens("random", batch=6, count=10).astype(np.float16)
     for method in ("kmedoids", "means"):
-        assert keep_centers(hidden, frames=6, segments=2, k=5, method=method)[0].dtype == np.float16
+        assert centers(hidden, frames=6, segments=2, k=5, method=method)[0].dtype == np.float16
 
 
 def test_numpy_draws_from_a_numpy_generator():
@@ -226,8 +227,8 @@ def test_nan_in_numpy_is_named():
 def test_torch_is_not_imported():
     program = (
         "import sys, numpy as np\n"
-        "from centerclip.cluster.segments import keep_centers\n"
-        "keep_centers(np.random.default_rng(0).random((6, 10, 4), np.float32), frames=6, segments=2, k=5)\n"
+        "from centerclip.cluster.segments import centers\n"
+        "centers(np.random.default_rng(0).random((6, 10, 4), np.float32), frames=6, segments=2, k=5)\n"
         "sys.exit('torch' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -303,11 +304,21 @@ def test_the_segment_step_on_a_gpu_never_waits(method, gpu_form, monkeypatch):
     hidden = torch.from_numpy(tokens("random", batch=12, count=10, width=8))
     step = {"frames": 6, "segments": 2, "k": 5, "method": method}
     with NoWaiting():
-        found = keep_centers(hidden, **step)
-        if found[3] is not None:
-            size_bias(found[3], 3, 1)
+        found = centers(hidden, **step)
+        if found.sizes is not None:
+            size_bias(found.sizes, 3, 1)
     monkeypatch.setattr(arrays, "SYNCHRONOUS", ("cpu",))
-    assert same(found, keep_centers(hidden, **step))
+    assert same(found, centers(hidden, **step))
+
+
+@pytest.mark.parametrize("setting", ["B2-4,9", "means:B1-6,10 B3-3,8"])
+def test_the_whole_encoder_never_waits_on_a_gpu(setting, gpu_form, monkeypatch):
+    model, video = tiny.center_clip(setting), tiny.videos(2)
+    with torch.no_grad():
+        with NoWaiting():
+            found = model.video_features(video)
+        monkeypatch.setattr(arrays, "SYNCHRONOUS", ("cpu",))
+        assert same(found, model.video_features(video))
 
 
 def test_waiting_is_noticed():
@@ -328,10 +339,10 @@ def test_a_gpu_runs_all_rounds_that_are_asked_for(gpu_form, monkeypatch):
 
 def test_on_a_gpu_a_segment_with_nan_stays_nan(gpu_form):
     hidden = torch.from_numpy(tokens("random", batch=6, count=10, width=8))
-    expected = keep_centers(hidden, frames=6, segments=3, k=5)
+    expected = centers(hidden, frames=6, segments=3, k=5)
     hidden = hidden.clone()
     hidden[2, 4, 1] = float("inf")
-    found = keep_centers(hidden, frames=6, segments=3, k=5)
+    found = centers(hidden, frames=6, segments=3, k=5)
     assert found[0][1, 1:].isnan().all()
     assert torch.equal(found[0][[0, 2]], expected[0][[0, 2]])
     assert ((found[1] >= 0) & (found[1] < 18)).all()
@@ -339,7 +350,7 @@ def test_on_a_gpu_a_segment_with_nan_stays_nan(gpu_form):
 
 def test_gradients_flow_in_the_form_for_a_gpu(gpu_form):
     hidden = torch.from_numpy(tokens("random", batch=6, count=10, width=8)).requires_grad_()
-    kept, ids, *_ = keep_centers(hidden, frames=6, segments=3, k=5)
+    kept, ids, *_ = centers(hidden, frames=6, segments=3, k=5)
     kept[:, 1:].sum().backward()
     gradient = hidden.grad[:, 1:].reshape(3, 18, 8)
     assert torch.equal(gradient, torch.zeros(3, 18, 8).scatter(1, ids[:, :, None].expand(-1, -1, 8), 1.0))

@@ -34,7 +34,6 @@ from centerclip.cluster import (
     random_tokens,
     soft_matching,
 )
-from centerclip.cluster.segments import keep_centers
 from centerclip.model import ModelError
 from centerclip.model.attachment import bias_keys, transformer_blocks, watch_scores
 from tests.model import tiny
@@ -238,7 +237,7 @@ def test_a_second_step_weighs_by_what_tokens_stand_for():
 
 def test_merging_needs_clusters():
     with pytest.raises(ClusterError, match="must return Clusters"):
-        keep_centers(
+        centers(
             points(),
             frames=3,
             segments=1,

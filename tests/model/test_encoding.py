@@ -1,13 +1,14 @@
 """The encoder against transformers itself, and against a slow encoder made of obvious parts."""
 
 import copy
-import pickle
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
+from torch.optim.swa_utils import AveragedModel
 from transformers import CLIPConfig, CLIPModel
 
 from centerclip import CenterCLIP
@@ -413,6 +414,17 @@ def test_an_apple_gpu_encodes_in_full_precision_and_in_batches_that_fit(monkeypa
         assert not torch.is_autocast_enabled("mps")
 
 
+def test_what_torch_keeps_of_a_gpu_without_using_it_counts_as_free(monkeypatch):
+    model = tiny.center_clip("B2-4,9")
+    monkeypatch.setattr(CenterCLIP, "device", torch.device("cuda"))
+    numbers = {"mem_get_info": (2**22, 2**30), "memory_reserved": 2**29, "memory_allocated": 2**29}
+    for name, number in numbers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, number=number: number)
+    few = model.batch_size()
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
+    assert 1 <= few < model.batch_size()
+
+
 def test_encoding_leaves_the_training_mode_as_it_was():
     model = tiny.center_clip("sampling:B2-4,9").train()
     first = model.encode_video(tiny.videos(1)[0])
@@ -493,7 +505,12 @@ def test_fingerprint_changes_with_any_parameter():
 COPYABLE = ["B2-4,9", "attention:B2-4,9", "means:B1-6,10 B3-3,8", "token-shift", "temporal-shift", "pooling:B2-4,16"]
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def saved_and_loaded(model):
+    torch.save(model, file := io.BytesIO())
+    return torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, saved_and_loaded, lambda model: AveragedModel(model).module])
 @pytest.mark.parametrize("setting", COPYABLE)
 def test_a_copy_is_independent(setting, copied):
     model, video = tiny.center_clip(setting), tiny.videos(1)[0]

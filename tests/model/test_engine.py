@@ -177,6 +177,22 @@ def test_8_bits_are_measured_once_and_kept_beside_the_model(models, cache, monke
     assert OnnxEncoder(folder, precision="float32").precision == "float32"
 
 
+@pytest.mark.parametrize(("least", "chosen"), [(0.99, "bfloat16"), (1.1, "float32")])
+def test_bfloat16_is_measured_too_where_torch_runs_the_model(models, least, chosen, monkeypatch):
+    monkeypatch.setattr(engine, "SMALL_BYTES", 0)
+    monkeypatch.setattr(engine, "processor_flags", lambda: {"avx512_bf16"})
+    for name, value in (("MIN_SPEED", 0.0), ("MIN_ORDER", -1.0), ("MIN_COSINE", {"bfloat16": least})):
+        monkeypatch.setattr(f"centerclip.model.precision.{name}", value)
+    model, folder = models["clip"]
+    encoder = open_encoder(folder, clustering="token-shift", device="cpu", engine="torch")
+    assert (encoder.engine, encoder.precision, str(encoder.clustering)) == ("torch", chosen, "token-shift")
+    assert encoder.describe()["measured"]["bfloat16"]["cosine"] > 0.99
+    assert encoder.fingerprint() == model.fingerprint()
+    assert compatible("float32", "bfloat16", encoder.report) == (chosen == "bfloat16")
+    monkeypatch.setattr(engine, "compare", lambda *_: pytest.fail("measured again"))
+    assert open_encoder(folder, device="cpu", engine="torch").precision == chosen
+
+
 def test_a_broken_quantisation_is_refused(models, monkeypatch):
     monkeypatch.setattr(engine, "SMALL_BYTES", 0)
     write = conversion._write_int8

@@ -9,29 +9,30 @@ import onnxruntime
 import pytest
 import torch
 import transformers
-from onnxruntime.quantization import QuantType, quantize_dynamic
 from safetensors.numpy import save_file
 from torch.nn.functional import normalize
 from transformers import BertConfig, CLIPModel, SiglipModel, VisionTextDualEncoderModel, ViTConfig
 
-from centerclip.errors import ModelError, WrongWeights
+from centerclip.errors import WrongWeights
 from centerclip.model.attachment import bias_keys, transformer_blocks
 from centerclip.model.graphs import (
     DEFAULTS,
     TOWERS,
     Weights,
+    cut,
     layout,
     save,
     supports,
     text_graph,
     tower_config,
-    vision_graphs,
+    vision_graph,
 )
 from centerclip.model.preprocess import Preprocess
 
 from . import tiny
 
 CLOSE = 1e-5  # of vectors of norm 1
+COLOURS = Preprocess().scale_and_shift()
 CLASSES = {"clip": CLIPModel, "siglip": SiglipModel, "vision-text-dual-encoder": VisionTextDualEncoderModel}
 
 
@@ -98,18 +99,29 @@ def run(model, **inputs):
     return onnxruntime.InferenceSession(data, options).run(None, inputs)[0]
 
 
-def run_parts(parts, pixels, bias=None):
+def vision_parts(folder, cuts=(), biased=False):
+    """The vision tower in parts."""
+    whole = vision_graph(folder, COLOURS)
+    onnx.checker.check_model(whole, full_check=True)
+    return cut(whole, cuts, layout(config_of(folder)).blocks, biased=biased)
+
+
+def run_parts(parts, rgb, **bias):
     first, *others = parts
-    output = run(first, pixels=pixels)
+    output = run(first, rgb=rgb)
     for part in others:
-        zeros = np.zeros(output.shape[:2], dtype=np.float32)
-        output = run(part, hidden=output, bias=zeros if bias is None else bias)
+        name = next(each.name for each in part.graph.input if each.name.startswith("hidden_"))
+        output = run(part, **{name: output}, **bias)
     return output
 
 
-def pixels_of(folder, count=3):
+def vectors_of(folder, rgb, cuts=()):
+    return run_parts(vision_parts(folder, cuts), rgb)
+
+
+def rgb_of(folder, count=3):
     size = layout(config_of(folder)).image_size
-    return np.random.default_rng(0).standard_normal((count, 3, size, size)).astype(np.float32)
+    return np.random.default_rng(0).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
 
 
 def config_of(folder):
@@ -117,7 +129,8 @@ def config_of(folder):
 
 
 @torch.no_grad()
-def image_features(folder, pixels):
+def image_features(folder, rgb):
+    pixels = np.ascontiguousarray((rgb / COLOURS[0] - COLOURS[1]).transpose(0, 3, 1, 2))
     return reference(folder).get_image_features(pixel_values=torch.from_numpy(pixels).double()).pooler_output
 
 
@@ -156,10 +169,8 @@ def edited(folder, target, edit):
 
 
 def test_vision_tower_equals_transformers(folder):
-    pixels = pixels_of(folder)
-    (graph,) = vision_graphs(folder)
-    onnx.checker.check_model(graph, full_check=True)
-    assert distance(run(graph, pixels=pixels), image_features(folder, pixels)) < CLOSE
+    rgb = rgb_of(folder)
+    assert distance(vectors_of(folder, rgb), image_features(folder, rgb)) < CLOSE
 
 
 def test_text_tower_equals_transformers(folder):
@@ -171,46 +182,35 @@ def test_text_tower_equals_transformers(folder):
 
 @pytest.mark.parametrize("cuts", [(1,), (2,), (3,), (1, 2, 3)])
 def test_parts_give_what_the_whole_gives(folder, cuts):
-    pixels = pixels_of(folder)
-    whole = torch.from_numpy(run(vision_graphs(folder)[0], pixels=pixels)).double()
-    parts = vision_graphs(folder, cuts)
+    rgb = rgb_of(folder)
+    parts = vision_parts(folder, cuts)
     assert len(parts) == len(cuts) + 1
-    assert distance(run_parts(parts, pixels), whole) < CLOSE
+    assert distance(run_parts(parts, rgb), torch.from_numpy(vectors_of(folder, rgb)).double()) < CLOSE
 
 
 @pytest.mark.parametrize("cut", [1, 3])
 def test_bias_is_added_as_in_the_torch_model(folder, cut):
-    pixels, vision, shape = pixels_of(folder), reference(folder).vision_model, layout(config_of(folder))
-    bias = np.random.default_rng(1).standard_normal((len(pixels), shape.prefix + shape.patches)).astype(np.float32)
+    rgb, vision, shape = rgb_of(folder), reference(folder).vision_model, layout(config_of(folder))
+    bias = np.random.default_rng(1).standard_normal((len(rgb), shape.prefix + shape.patches)).astype(np.float32)
     blocks = list(transformer_blocks(vision)[cut:])
     hooks = bias_keys(vision, blocks, lambda: torch.from_numpy(bias).double(), pooling=True)
-    expected = image_features(folder, pixels)
+    expected = image_features(folder, rgb)
     for hook in hooks:
         hook.remove()
-    parts = vision_graphs(folder, (cut,))
-    assert distance(run_parts(parts, pixels, bias), expected) < CLOSE
-    assert distance(run_parts(parts, pixels), expected) > 100 * CLOSE  # it does change the vectors
+    parts = vision_parts(folder, (cut,), biased=True)
+    assert distance(run_parts(parts, rgb, bias=bias), expected) < CLOSE
+    assert distance(run_parts(parts, rgb, bias=np.zeros_like(bias)), expected) > 100 * CLOSE  # it changes the vectors
 
 
 def test_part_takes_any_number_of_tokens(folder):
-    last = vision_graphs(folder, (2,))[1]
+    last = vision_parts(folder, (2,), biased=True)[1]
     shape = layout(config_of(folder))
     hidden = np.random.default_rng(0).standard_normal((2, shape.prefix + 5, shape.width)).astype(np.float32)
     masked = np.concatenate([hidden, hidden[:, -2:]], axis=1)
     bias = np.zeros(masked.shape[:2], dtype=np.float32)
     bias[:, -2:] = -np.inf
-    fewer = run(last, hidden=hidden, bias=bias[:, :-2])
-    assert distance(run(last, hidden=masked, bias=bias), torch.from_numpy(fewer).double()) < CLOSE
-
-
-def test_frames_in_colours_of_8_bits(folder):
-    size = layout(config_of(folder)).image_size
-    preprocess = Preprocess(size=size)
-    rgb = np.random.default_rng(0).integers(0, 256, (3, size, size, 3), dtype=np.uint8)
-    (graph,) = vision_graphs(folder, scale_and_shift=preprocess.scale_and_shift())
-    scale, shift = preprocess.scale_and_shift()
-    pixels = np.ascontiguousarray((rgb / scale - shift).transpose(0, 3, 1, 2), dtype=np.float32)
-    assert distance(run(graph, rgb=rgb), image_features(folder, pixels)) < CLOSE
+    fewer = run(last, hidden_2=hidden, bias=bias[:, :-2])
+    assert distance(run(last, hidden_2=masked, bias=bias), torch.from_numpy(fewer).double()) < CLOSE
 
 
 # ---- layouts on the hub -------------------------------------------------------------------------------------
@@ -232,8 +232,8 @@ def test_config_as_openai_wrote_it(folders, tmp_path):
     ids, mask = sentences()
     vectors = run(text_graph(folder), input_ids=ids, attention_mask=mask)
     assert distance(vectors, text_features(folder, ids, mask)) < CLOSE
-    pixels = pixels_of(folder)
-    assert distance(run(vision_graphs(folder)[0], pixels=pixels), image_features(folder, pixels)) < CLOSE
+    rgb = rgb_of(folder)
+    assert distance(vectors_of(folder, rgb), image_features(folder, rgb)) < CLOSE
 
 
 def test_older_key_of_a_config_counts(folders):
@@ -259,7 +259,7 @@ def test_shards_give_the_same_graphs(folders, tmp_path):
     CLIPModel.from_pretrained(folders["clip"]).save_pretrained(tmp_path, max_shard_size="60KB")
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
     assert text_graph(tmp_path) == text_graph(folders["clip"])
-    assert vision_graphs(tmp_path, (2,)) == vision_graphs(folders["clip"], (2,))
+    assert vision_graph(tmp_path, COLOURS) == vision_graph(folders["clip"], COLOURS)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -276,12 +276,12 @@ def test_clip_tower_in_an_older_dual_encoder(folders, tmp_path):
     config = transformers.VisionTextDualEncoderConfig.from_vision_text_configs(vision, vit().config.text_config)
     torch.manual_seed(0)
     VisionTextDualEncoderModel(config).save_pretrained(tmp_path)
-    pixels = pixels_of(tmp_path)
-    expected = image_features(tmp_path, pixels)
+    rgb = rgb_of(tmp_path)
+    expected = image_features(tmp_path, rgb)
     weights = dict(Weights(tmp_path))
     renamed = {name.replace("vision_model.", "vision_model.vision_model."): array for name, array in weights.items()}
     save_file(renamed, tmp_path / "model.safetensors")
-    assert distance(run(vision_graphs(tmp_path)[0], pixels=pixels), expected) < CLOSE
+    assert distance(vectors_of(tmp_path, rgb), expected) < CLOSE
 
 
 # ---- what cannot be written ---------------------------------------------------------------------------------
@@ -306,16 +306,15 @@ def test_wrong_weights_are_named(folders, tmp_path):
         config["vision_config"]["num_hidden_layers"] = 5
 
     with pytest.raises(WrongWeights, match=r"lacks weights .*encoder\.layers\.4\."):
-        vision_graphs(edited(folders["clip"], tmp_path, edit))
+        vision_graph(edited(folders["clip"], tmp_path, edit), COLOURS)
+    other = edited(folders["clip"], tmp_path, lambda config: config["vision_config"].update(patch_size=16))
     with pytest.raises(WrongWeights, match=r"patch_embedding\.weight is \[32, 3, 8, 8\]"):
-        vision_graphs(edited(folders["clip"], tmp_path, lambda config: config["vision_config"].update(patch_size=16)))
+        vision_graph(other, COLOURS)
     kept = {name: array for name, array in Weights(folders["clip"]).items() if not name.endswith("3.mlp.fc2.bias")}
     edited(folders["clip"], tmp_path, lambda config: None)
     save_file(kept, tmp_path / "model.safetensors")
     with pytest.raises(WrongWeights, match=r"lacks weights .*3\.mlp\.fc2\.bias"):
-        vision_graphs(tmp_path)
-    with pytest.raises(ModelError, match="after blocks 1 to 3"):
-        vision_graphs(folders["clip"], (4,))
+        vision_graph(tmp_path, COLOURS)
 
 
 def test_weights_elsewhere_are_refused(folders, tmp_path):
@@ -335,38 +334,20 @@ def test_weights_elsewhere_are_refused(folders, tmp_path):
 # ---- files and int8 -----------------------------------------------------------------------------------------
 
 
-def test_other_cuts_use_the_same_file_of_weights(folder, tmp_path):
-    pixels, weights = pixels_of(folder), tmp_path / "weights.bin"
-    one = {tmp_path / f"one-{number}.onnx": part for number, part in enumerate(vision_graphs(folder, (2,)))}
-    save(one, weights)
-    written = weights.stat()
-    other = {tmp_path / f"other-{number}.onnx": part for number, part in enumerate(vision_graphs(folder, (1, 3)))}
-    save(other, weights)
-    assert (weights.stat().st_ino, weights.stat().st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
-    assert all(path.stat().st_size < written.st_size / 2 for path in (*one, *other))
-    whole = image_features(folder, pixels)
-    for paths in (one, other):
-        assert distance(run_parts([str(path) for path in paths], pixels), whole) < CLOSE
-
-
-def test_every_linear_layer_can_be_quantised(folder, tmp_path):
-    for name, graph in (("vision", vision_graphs(folder)[0]), ("text", text_graph(folder))):
-        save({tmp_path / f"{name}.onnx": graph}, tmp_path / f"{name}.bin")
-        target = tmp_path / f"{name}-int8.onnx"
-        quantize_dynamic(
-            tmp_path / f"{name}.onnx", target, op_types_to_quantize=["MatMul"], weight_type=QuantType.QInt8,
-            per_channel=True, reduce_range=True,
-        )  # fmt: skip
-        operators = [node.op_type for node in onnx.load(str(target)).graph.node]
-        layers = [node for node in graph.graph.node if node.op_type == "MatMul"]
-        assert "MatMul" not in operators
-        assert operators.count("MatMulInteger") == len(layers)
+def test_weights_stand_beside_the_graph(folder, tmp_path):
+    rgb, path = rgb_of(folder), tmp_path / "vision.onnx"
+    (whole,) = vision_parts(folder)
+    expected = run(whole, rgb=rgb)
+    save(whole, path)
+    assert path.stat().st_size < (tmp_path / "vision.onnx.data").stat().st_size / 2
+    assert np.array_equal(run(str(path), rgb=rgb), expected)
 
 
 def test_graphs_are_written_without_torch(folders):
     code = (
-        "import sys; from pathlib import Path; from centerclip.model.graphs import text_graph, vision_graphs\n"
-        "text_graph(Path(sys.argv[1])), vision_graphs(Path(sys.argv[1]), (2,))\n"
+        "import sys; import numpy as np; from pathlib import Path\n"
+        "from centerclip.model.graphs import text_graph, vision_graph\n"
+        "text_graph(Path(sys.argv[1])), vision_graph(Path(sys.argv[1]), (np.ones(3), np.zeros(3)))\n"
         "print(sorted({'torch', 'transformers', 'onnxruntime'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", code, str(folders["clip"])]

@@ -54,7 +54,7 @@ def test_large_tokens_do_not_spoil_the_others(folder, monkeypatch):
     assert operators(form).count("MatMulInteger") >= 4 * tiny.BLOCKS
     for path in form.folder.glob("*int8*"):
         path.unlink()
-    monkeypatch.setattr(quantise, "MAX_ERROR", float("inf"))
+    monkeypatch.setattr(quantise, "PLAIN_ERROR", float("inf"))
     plain, form = cosine(folder, rgb)
     assert "ReduceMax" not in operators(form)
     assert ours > 0.995
@@ -62,6 +62,7 @@ def test_large_tokens_do_not_spoil_the_others(folder, monkeypatch):
 
 
 def test_what_8_bits_would_distort_stays_in_float32(folder, monkeypatch):
+    monkeypatch.setattr(quantise, "PLAIN_ERROR", 0.0)
     monkeypatch.setattr(quantise, "MAX_ERROR", 0.0)
     rgb = tiny.videos(2, frames=4).numpy()
     value, form = cosine(folder, rgb)

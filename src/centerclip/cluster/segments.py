@@ -1,6 +1,7 @@
 """The segment step: from the tokens of a video's frames to one short sequence per segment."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..errors import ClusterError
@@ -22,7 +23,7 @@ class Centers(NamedTuple):
 
     tokens: Array  # [V*S, prefix + K, D]: the averaged prefix tokens, then the centres in their order
     ids: Array  # [V*S, K] into the segment's patch tokens, frame by frame, ascending
-    places: Array  # [V*S, K, 3]: frame in the video, row, column of every kept token
+    places: Array | None  # [V*S, K, 3]: frame in the video, row, column of every kept token; None unless asked for
     assignment: Array | None  # [V*S, N]: the centre each token belongs to; None if the method has none
     sizes: Array | None = None  # [V*S, K]: how many tokens each stands for; None if the method has no clusters
 
@@ -42,6 +43,8 @@ def centers(
     sizes: Array | None = None,
     training: bool = False,
     generator: Any = None,
+    merge: bool | None = None,
+    locate: bool = True,
 ) -> Centers:
     """Cut videos into segments and keep the ``k`` centre tokens of each; average the [CLASS] tokens.
 
@@ -63,50 +66,8 @@ def centers(
         scores: ``[videos * frames, L]``, how much each patch matters, for ``"attention"``.
         sizes: ``[videos * frames, L]``, how many tokens each patch stands for after an earlier step.
         training: sampling and random draw anew, from ``generator``.
-
-    Returns:
-        :class:`Centers`.
-    """
-    length = hidden.shape[1] - prefix
-    tokens, ids, assignment, sizes = keep_centers(
-        hidden,
-        frames=frames,
-        segments=segments,
-        k=k,
-        method=method,
-        options=options,
-        prefix=prefix,
-        scores=scores,
-        sizes=sizes,
-        training=training,
-        generator=generator,
-    )
-    if places is None:
-        places = patch_places(len(hidden), frames, length, grid, hidden)
-    elif places.shape != (len(hidden), length, 3):
-        raise ClusterError(f"places must be {[len(hidden), length, 3]}, got {list(places.shape)}")
-    return Centers(tokens, ids, follow_places(places, ids), assignment, sizes)
-
-
-def keep_centers(
-    hidden: Array,
-    *,
-    frames: int,
-    segments: int,
-    k: int,
-    method: str | Chooser = "kmedoids",
-    options: Mapping[str, Any] | None = None,
-    merge: bool | None = None,
-    prefix: int = 1,
-    scores: Array | None = None,
-    sizes: Array | None = None,
-    training: bool = False,
-    generator: Any = None,
-) -> tuple[Array, Array, Array | None, Array | None]:
-    """The segment step of :func:`centers` without the places; ``merge`` also merges what a function chooses.
-
-    Returns:
-        tokens, ids, assignment and sizes, as in :class:`Centers`.
+        merge: whether a token that is kept is the mean of its cluster; by default the method says so.
+        locate: also say where they came from, in ``places``.
     """
     check_frames(hidden, frames, segments)
     length = hidden.shape[1] - prefix
@@ -118,6 +79,8 @@ def keep_centers(
             f"K = {k} is not between 1 and the {length * merged} patch tokens of a segment "
             f"({merged} frames of {length})"
         )
+    if places is not None and places.shape != (len(hidden), length, 3):
+        raise ClusterError(f"places must be {[len(hidden), length, 3]}, got {list(places.shape)}")
     patches = hidden[:, prefix:].reshape(-1, merged * length, hidden.shape[2])  # [V*S, N, D]
     if scores is not None:
         scores = scores.reshape(-1, merged * length)
@@ -139,7 +102,10 @@ def keep_centers(
     if not is_synchronous(hidden):  # where nobody looks for NaN (see ``whole_numbers``), a segment with NaN stays NaN
         finite = xp.isfinite(channel_limits(patches.detach())).all(1)
         kept = xp.where(finite[:, None, None], kept, float("nan"))
-    return xp.concatenate([averaged, kept], 1), ids, assignment, after
+    if places is None and locate:
+        places = patch_places(len(hidden), frames, length, grid, hidden)
+    found = follow_places(places, ids) if places is not None else None
+    return Centers(xp.concatenate([averaged, kept], 1), ids, found, assignment, after)
 
 
 class Reduced(NamedTuple):
@@ -179,7 +145,7 @@ def reduce_stage(
     sequences = setting.stages[number - 1].segments if number else frames
     if setting.method == "pooling":
         return Reduced(pooling(hidden, frames=sequences, segments=stage.segments))
-    tokens, ids, assignment, sizes = keep_centers(
+    kept = centers(
         hidden,
         frames=sequences,
         segments=stage.segments,
@@ -191,10 +157,12 @@ def reduce_stage(
         scores=scores,
         sizes=sizes,
         training=training,
+        locate=False,
     )
-    if not setting.proportional or sizes is None:
-        return Reduced(tokens, ids, assignment)
-    return Reduced(tokens, ids, assignment, sizes, size_bias(sizes, frames / stage.segments, prefix))
+    if not setting.proportional or kept.sizes is None:
+        return Reduced(kept.tokens, kept.ids, kept.assignment)
+    bias = size_bias(kept.sizes, frames / stage.segments, prefix)
+    return Reduced(kept.tokens, kept.ids, kept.assignment, kept.sizes, bias)
 
 
 def patch_places(sequences: int, frames: int, length: int, grid: tuple[int, int] | None, like: Array) -> Array:
@@ -224,26 +192,25 @@ def chooser_for(
 ) -> Chooser:
     """The function that chooses ids for a method, for segments of ``merged`` frames of ``length`` patches."""
     if callable(method):
-        return lambda tokens, k: method(tokens, k, **options)
+        return partial(method, **options)
     options = {name: value for name, value in options.items() if name != "proportional"}  # that is for later blocks
-    if method in ("kmedoids", "means"):
-        return lambda tokens, k: kmedoids(tokens, k, **options)
-    if method == "kkz":
-        return lambda tokens, k: kmedoids(tokens, k, iterations=0, **options)
-    if method == "spectral":
-        neighbours = 5 * merged + (5 if length > MANY_PATCHES else 0)
-        return lambda tokens, k: spectral(tokens, k, **{"neighbours": neighbours, **options})
-    if method == "tome":
-        return lambda tokens, k: soft_matching(tokens, k, frame=length, **options)
-    if method == "dpcknn":
-        return lambda tokens, k: density_peaks(tokens, k, **options)
-    if method == "sampling":
-        return lambda tokens, k: sparse_sampling(tokens, k, training=training, generator=generator, **options)
-    if method == "random":
-        return lambda tokens, k: random_tokens(tokens, k, training=training, generator=generator, **options)
     if method == "attention":
         if scores is None:
             raise ClusterError('method "attention" needs scores [videos * frames, patches], which attach() provides')
         return lambda tokens, k: highest(scores, k)
-    known = ", ".join(f'"{name}"' for name in METHODS)
-    raise ClusterError(f"method must be {known} or a function, got {method!r}")
+    drawn = {"training": training, "generator": generator}
+    methods: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+        "kmedoids": (kmedoids, {}),
+        "means": (kmedoids, {}),
+        "kkz": (kmedoids, {"iterations": 0}),
+        "spectral": (spectral, {"neighbours": 5 * merged + (5 if length > MANY_PATCHES else 0)}),
+        "tome": (soft_matching, {"frame": length}),
+        "dpcknn": (density_peaks, {}),
+        "sampling": (sparse_sampling, drawn),
+        "random": (random_tokens, drawn),
+    }
+    if method not in methods:
+        known = ", ".join(f'"{name}"' for name in METHODS)
+        raise ClusterError(f"method must be {known} or a function, got {method!r}")
+    function, defaults = methods[method]
+    return partial(function, **{**defaults, **options})

@@ -9,7 +9,6 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,9 @@ from torch import Tensor
 from ..cluster import Setting, SigmaWarning
 from ..model import CenterCLIP
 from ..model.attachment import attach, detach
-from .speed import tower_config
+from ..model.precision import drawn_frames
+from ..model.preprocess import Preprocess
+from .speed import IMAGE_SIZE, tower_config
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,9 @@ def make_tower(name: str, device: str | torch.device = "cpu") -> Any:
     return CLIPVisionModel(CLIPVisionConfig(**tower_config(name)["vision_config"])).eval().to(device)
 
 
-def moving_pixels(frames: int, device: str | torch.device = "cpu", *, size: int = 224) -> Tensor:
-    """One video ``[frames, 3, size, size]``: a blurred image that drifts by a few pixels a frame."""
-    generator = torch.Generator().manual_seed(0)
-    coarse = torch.randn(1, 3, 40, 40, generator=generator)
-    scene = torch.nn.functional.interpolate(coarse, size + 76, mode="bicubic")[0]
-    shifts = [(3 * frame % 70, 2 * frame % 70) for frame in range(frames)]
-    video = torch.stack([scene[:, top : top + size, left : left + size] for top, left in shifts])
-    return (video + 0.1 * torch.randn(video.shape, generator=generator)).to(device)
+def moving_pixels(frames: int, device: str | torch.device = "cpu", *, size: int = IMAGE_SIZE) -> Tensor:
+    """One video ``[frames, 3, size, size]`` of a scene that drifts by a few pixels a frame."""
+    return Preprocess(size=size).normalise(torch.from_numpy(drawn_frames(size, frames)).to(device))
 
 
 def memory_costs(
@@ -61,9 +57,11 @@ def memory_costs(
     none = saved_bytes(model, pixels)
     yield MemoryCost(tower, frames, "none", none / 2**20, 1.0)
     for setting in (each for each in settings if each != "none"):
-        with _attached(model, Setting.parse(setting), frames), warnings.catch_warnings():
+        attach(model, setting, frames=frames)
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", SigmaWarning)
             saved = saved_bytes(model, pixels)
+        detach(model)
         yield MemoryCost(tower, frames, setting, saved / 2**20, saved / none)
 
 
@@ -169,16 +167,6 @@ class PeakMemory:
         elif self._measured:
             status = dict(line.split(":", 1) for line in (PROC / "status").read_text().splitlines())
             self.gb = int(status["VmHWM"].split()[0]) * 1024 / 1e9
-
-
-@contextmanager
-def _attached(model: Any, setting: Setting, frames: int) -> Iterator[None]:
-    """Clustering for the length of a block."""
-    attach(model, setting, frames=frames)
-    try:
-        yield
-    finally:
-        detach(model)
 
 
 def _seconds(function: Callable[[Tensor], object], pixels: Tensor) -> float:

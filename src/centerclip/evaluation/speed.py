@@ -23,10 +23,9 @@ import numpy as np
 from ..cluster import Setting, SigmaWarning
 from ..errors import SettingError
 from ..model.engine import OnnxEncoder
-from ..model.precision import drawn_frames, processor_flags
+from ..model.precision import BFLOAT16_FLAGS, drawn_frames, processor_flags
 
 if TYPE_CHECKING:
-    from ..model import CenterCLIP
     from ..model.pipeline import Floats, VideoEncoder
 
 PATCH_SIZES = {"ViT-B/32": 32, "ViT-B/16": 16}
@@ -40,7 +39,6 @@ PAPER = (
     ("ViT-B/16", 12, ("B6-4,160", "spectral:B6-4,160")),
     ("ViT-B/16", 60, ("B6-15,160", "spectral:B6-15,160")),
 )
-BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # without one of them torch is slower than in float32
 
 
 @dataclass(frozen=True)
@@ -91,17 +89,17 @@ def encoder_costs(
         vectors: dict[tuple[str, int], Floats] = {}
         for _ in range(rounds):
             for name in wanted:
-                for number, timed in enumerate(encoders):
+                for number, encoder in enumerate(encoders):
                     try:
-                        timed.encoder.set_clustering(name, frames=frames)
+                        encoder.set_clustering(name, frames=frames)
                     except SettingError:  # ONNX Runtime cannot run it
                         continue
-                    timed.run(rgb)
-                    vectors[name, number], seconds, clustering = timed.run(rgb)
+                    _timed(encoder, rgb)
+                    vectors[name, number], seconds, clustering = _timed(encoder, rgb)
                     runs.setdefault((name, number), []).append((seconds, clustering))
     vision = SimpleNamespace(num_channels=3, **config["vision_config"])
     none = statistics.median(seconds for seconds, _ in runs["none", 0])
-    for number, timed in enumerate(encoders):
+    for number, encoder in enumerate(encoders):
         for name in (name for name in wanted if (name, number) in runs):
             exact = min(other for setting, other in runs if setting == name)  # of each engine, float32 is the first
             seconds, clustering = (statistics.median(column) for column in zip(*runs[name, number], strict=True))
@@ -109,8 +107,8 @@ def encoder_costs(
                 tower,
                 frames,
                 name,
-                timed.encoder.engine,
-                timed.encoder.precision,
+                encoder.engine,
+                encoder.precision,
                 1000 * seconds,
                 none / seconds,
                 float((vectors[name, number] * vectors[name, exact]).sum(axis=-1).mean()),
@@ -119,76 +117,27 @@ def encoder_costs(
             )
 
 
-class _Timed:
-    """An encoder on ONNX Runtime, timed."""
-
-    def __init__(self, encoder: "VideoEncoder") -> None:
-        self.encoder = encoder
-
-    def run(self, rgb: Any) -> "tuple[Floats, float, float]":
-        """Vectors of a video, the seconds that they took, and those of them that clustering took."""
-        self._reset()
-        start = time.perf_counter()
-        vectors, _ = self.encoder.encode_windows(rgb, np.ones(rgb.shape[:2], dtype=bool), half=False)
-        return vectors, time.perf_counter() - start, self._clustering()
-
-    def _reset(self) -> None:
-        self._before: float = self.encoder.clustering_seconds  # type: ignore[attr-defined]
-
-    def _clustering(self) -> float:
-        return float(self.encoder.clustering_seconds - self._before)  # type: ignore[attr-defined]
+def _timed(encoder: "VideoEncoder", rgb: Any) -> "tuple[Floats, float, float]":
+    """Vectors of a video, the seconds that they took, and those of them that clustering took."""
+    stages: Any = getattr(encoder, "attachment", encoder)  # torch's hooks count them, or ONNX Runtime's encoder itself
+    stages.synchronise = encoder.on_gpu
+    before, start = stages.clustering_seconds, time.perf_counter()
+    vectors, _ = encoder.encode_windows(rgb, np.ones(rgb.shape[:2], dtype=bool), half=False)
+    return vectors, time.perf_counter() - start, stages.clustering_seconds - before
 
 
-class _TimedTorch(_Timed):
-    """An encoder on torch, whose clustering runs between two hooks."""
-
-    def __init__(self, encoder: "CenterCLIP") -> None:
-        super().__init__(encoder)
-        self._model, self._seconds = encoder, 0.0
-        self._hooks: list[Any] = []
-
-    def _reset(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._seconds = 0.0
-        self._hooks = []
-        blocks = self._model.attachment.blocks
-        for stage in self._model.clustering.stages:
-            block = blocks[stage.block - 1]
-            self._hooks.append(block.register_forward_hook(self._begin, prepend=True))
-            self._hooks.append(block.register_forward_hook(self._end))
-
-    def _begin(self, *_: Any) -> None:
-        self._wait()
-        self._seconds -= time.perf_counter()
-
-    def _end(self, *_: Any) -> None:
-        self._wait()
-        self._seconds += time.perf_counter()
-
-    def _wait(self) -> None:
-        if self._model.device.type == "cuda":
-            import torch
-
-            torch.cuda.synchronize(self._model.device)
-
-    def _clustering(self) -> float:
-        return self._seconds
-
-
-def _encoders(folder: Path, engines: Sequence[str], frames: int, device: str) -> list[_Timed]:
+def _encoders(folder: Path, engines: Sequence[str], frames: int, device: str) -> "list[VideoEncoder]":
     """The same model on each engine in each precision, the first one in float32."""
-    encoders: list[_Timed] = []
+    encoders: list[VideoEncoder] = []
     if "torch" in engines and importlib.util.find_spec("torch"):
         from ..model import CenterCLIP
 
         for precision in ("float32", "bfloat16"):
             if precision == "float32" or device != "cpu" or BFLOAT16_FLAGS & processor_flags():
-                model = CenterCLIP.from_pretrained(folder, frames=frames, device=device, precision=precision)
-                encoders.append(_TimedTorch(model))
+                encoders.append(CenterCLIP.from_pretrained(folder, frames=frames, device=device, precision=precision))
     if "onnxruntime" in engines and device == "cpu":
         exact = OnnxEncoder(folder, frames=frames, device="cpu", precision="float32")
-        encoders += [_Timed(exact), _Timed(exact.in_precision("int8"))]
+        encoders += [exact, exact.in_precision("int8")]
     return encoders
 
 

@@ -4,6 +4,7 @@ Hooks are bound methods and partial functions, never closures, so that a deep co
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -69,6 +70,8 @@ class Attachment:
         self.blocks = transformer_blocks(vision_model)
         self.patches, self.prefix = token_layout(vision_model)
         self.setting = setting.check(blocks=len(self.blocks), frames=frames, patches=self.patches)
+        self.clustering_seconds = 0.0  # spent in stages so far; on a GPU counted where ``synchronise`` is on
+        self.synchronise = False
         self._recorded: list[KeptTokens] | None = None
         self._handles: list[Any] = []
         # Gradient checkpointing runs blocks again, maybe on another thread, and finds the state of their pass here, so
@@ -122,7 +125,7 @@ class Attachment:
     def _reduce(self, number: int, block: nn.Module, _inputs: Any, output: Any) -> Any:
         """A forward hook that replaces ``[V*sequences, prefix + L, D]`` by ``[V*S, prefix + K, D]``."""
         hidden = output[0] if isinstance(output, tuple) else output
-        state = self._state()
+        state, start = self._state(), self._now()
         reduced = reduce_stage(
             hidden,
             self.setting,
@@ -133,6 +136,7 @@ class Attachment:
             sizes=state.sizes.get(number - 1),
             training=block.training,
         )
+        self.clustering_seconds += self._now() - start
         state.scores = None
         if reduced.sizes is not None and reduced.bias is not None:
             state.sizes[number], state.biases[number] = reduced.sizes, reduced.bias
@@ -145,6 +149,11 @@ class Attachment:
             places = follow_places(before, reduced.ids)
             self._recorded.append(KeptTokens(self.setting.stages[number], reduced.ids, places, reduced.assignment))
         return (reduced.tokens, *output[1:]) if isinstance(output, tuple) else reduced.tokens
+
+    def _now(self) -> float:
+        if self.synchronise:
+            torch.cuda.synchronize()
+        return time.perf_counter()
 
     def _state(self) -> "ForwardState":
         """The state of the forward pass that this thread is in."""

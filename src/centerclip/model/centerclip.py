@@ -1,5 +1,6 @@
 """The CenterCLIP model: videos and sentences in, vectors of one embedding space out."""
 
+import copy
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -88,6 +89,7 @@ class CenterCLIP(nn.Module):
         self.protocol: Protocol = protocol
         self._precision = precision
         self._fingerprint: str | None = None  # of weights that were rounded since
+        self.report: dict[str, Any] = {}  # what was measured of the precisions on this machine
         self.attachment: Attachment
         self.set_clustering(clustering, frames=frames, chooser=chooser)
 
@@ -159,10 +161,7 @@ class CenterCLIP(nn.Module):
             model.temporal = TemporalTransformer.for_backbone(model.backbone, model.width)
         model = model.to(device).eval()
         if precision == "bfloat16" and model.device.type == "cpu":
-            model._fingerprint = model.fingerprint()
-            for module in model.backbone.modules():
-                if isinstance(module, nn.Linear | nn.Conv2d):  # autocast would round them anew for every batch
-                    module.to(torch.bfloat16)
+            model._round_weights()
         if compile:
             if model.device.type != "cuda":
                 raise ModelError("compile=True is for a GPU: torch's compiler fails on these blocks for a CPU")
@@ -391,8 +390,9 @@ class CenterCLIP(nn.Module):
             vision.intermediate_size if hasattr(vision, "intermediate_size") else 4 * vision.hidden_size
         )
         per_video *= 4 * 3  # float32; input, output and one more copy of the widest layer
-        if self.device.type == "cuda":
-            budget = GPU_SHARE * torch.cuda.mem_get_info(self.device)[0]
+        if self.device.type == "cuda":  # what nobody has, and what torch keeps for itself without using it
+            unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+            budget = GPU_SHARE * (torch.cuda.mem_get_info(self.device)[0] + unused)
         elif self.device.type == "mps":  # memory that the system shares
             budget = GPU_SHARE * (torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
         else:
@@ -414,7 +414,7 @@ class CenterCLIP(nn.Module):
             "precision": self.precision,
             "device": str(self.device),
             "threads": torch.get_num_threads(),
-            "measured": {},
+            "measured": self.report,
         }
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -448,7 +448,20 @@ class CenterCLIP(nn.Module):
         for name, content in ((PREPROCESSOR_FILES[0], self.preprocess.to_config()), (SETTINGS_FILE, settings)):
             write_atomic(target / name, json.dumps(content, indent=2) + "\n")
 
+    def in_bfloat16(self) -> "CenterCLIP":
+        """A copy for a CPU that encodes in bfloat16, whether that is close to float32 or not."""
+        other = copy.deepcopy(self)
+        other._precision = "bfloat16"
+        other._round_weights()
+        return other
+
     # ---- inside ---------------------------------------------------------------------------------------------
+
+    def _round_weights(self) -> None:
+        self._fingerprint = self.fingerprint()
+        for module in self.backbone.modules():
+            if isinstance(module, nn.Linear | nn.Conv2d):  # autocast would round them anew for every batch
+                module.to(torch.bfloat16)
 
     def _squares(self, video: Video, times: Times | None) -> tuple[Pixels, Bools, tuple[float, float]]:
         """rgb ``[T, size, size, 3]``, mask ``[T]``, and the seconds that the frames cover."""

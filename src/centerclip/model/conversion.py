@@ -18,7 +18,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,16 +28,13 @@ from .hub import CONFIG_FILE, PREPROCESSOR_FILES, SETTINGS_FILE, SMALL_FILES, TE
 from .vectors import fingerprint_of
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
-
     from .pipeline import Pixels
 
-FORMAT = 1  # of the graphs; another one is converted again
+FORMAT = 2  # of the graphs; another one is converted again
 TOWERS = ("vision", "text")
 PRECISIONS = ("float32", "int8")
 PATIENCE_SECONDS = 2.0  # what takes longer is said to take a moment
 LINE = "onnx"  # the key of centerclip.json
-BIAS = "bias"
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # an option of ONNX Runtime
 PROJECTIONS = ("text_projection.weight", "text_model.head.weight")  # its rows are the values of a vector
 
@@ -136,28 +132,27 @@ def add_int8(form: Form, samples: "Callable[[], Pixels]") -> Form:
         return _write(form.folder, lambda scratch: _write_int8(form, scratch, samples()), {})
 
 
-def load_report(form: Form) -> dict[str, Any]:
-    """What was measured of a form's precisions: on this machine, else where it was exported."""
+def report_file(fingerprint: str, form: Form | None = None) -> Path:
+    """Where it is kept what was measured of a model's precisions: beside a form in the cache, else alone there."""
+    cached = form is not None and form.folder.parent == cache_folder()
+    return (form.folder if form and cached else cache_folder() / fingerprint) / "precision.json"
+
+
+def load_report(path: Path) -> dict[str, Any]:
+    """What was measured of a model's precisions on this machine, by their names."""
     try:
-        report = json.loads(_report_file(form).read_text(encoding="utf-8"))
+        report = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        report = {}
-    return {**form.report, **report} if isinstance(report, dict) else form.report
+        report = None
+    return report if isinstance(report, dict) else {}
 
 
-def keep_report(form: Form, precision: str, line: dict[str, Any]) -> dict[str, Any]:
-    """Write down what was measured of a precision; returns the whole report."""
-    report = {**load_report(form), precision: line}
-    path = _report_file(form)
+def keep_report(path: Path, precision: str, line: dict[str, Any]) -> dict[str, Any]:
+    """Write down what was measured of a precision; returns all that was."""
+    report = {**load_report(path), precision: line}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, json.dumps(report, indent=2) + "\n")
     return report
-
-
-def _report_file(form: Form) -> Path:
-    """Beside a form in the cache; for one elsewhere in the cache too, since it may not be ours to change."""
-    name = "precision.json"
-    return form.folder / name if form.folder.parent == cache_folder() else cache_folder() / form.fingerprint / name
 
 
 def export_form(form: Form, folder: Path, target: Path, precisions: Sequence[str]) -> list[str]:
@@ -183,7 +178,7 @@ def export_form(form: Form, folder: Path, target: Path, precisions: Sequence[str
     line = read_json(form.folder / SETTINGS_FILE)[LINE]
     line = {name: value for name, value in line.items() if name not in ("source", "stamps")}
     line["files"] = {precision: form.files[precision] for precision in precisions}
-    line["report"] = load_report(form)
+    line["report"] = {**form.report, **load_report(report_file(form.fingerprint, form))}
     small = [name for name in SMALL_FILES if (folder / name).is_file() and name not in (SETTINGS_FILE, TEMPORAL_FILE)]
     large = [name for precision in precisions for name in form.files[precision]]
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -229,61 +224,15 @@ def vision_parts(form: Form, precision: str, cuts: Sequence[int], *, biased: boo
     """
     import onnx
 
+    from .graphs import cut
+
     whole = onnx.load(str(form.graph("vision", precision)), load_external_data=False)
     weights = Path(f"{form.graph('vision', precision)}.data").resolve()  # where a hub's cache keeps it
     for tensor in whole.graph.initializer:
         for entry in tensor.external_data:
             if entry.key == "location":
                 entry.value = weights.name
-    ends = [0, *cuts, form.blocks]
-    parts = []
-    for first, last in pairwise(ends):
-        part = _part(whole, first, last, form.blocks, bias=biased and first > 0)
-        parts.append((part.SerializeToString(), weights.parent))
-    return parts
-
-
-def _part(whole: "ModelProto", first: int, last: int, blocks: int, *, bias: bool) -> "ModelProto":
-    """The blocks after ``first`` up to ``last``: what the result depends on, back to the input."""
-    from onnx import TensorProto, helper
-
-    source, result = (f"hidden_{first}" if first else "rgb"), (f"hidden_{last}" if last < blocks else "vectors")
-    graph = whole.graph
-    nodes = list(graph.node) if bias else _without_bias(graph)
-    makers = {name: place for place, node in enumerate(nodes) for name in node.output}
-    needed, open_names = set(), [result]
-    while open_names:
-        name = open_names.pop()
-        if name != source and name in makers and makers[name] not in needed:
-            needed.add(makers[name])
-            open_names += nodes[makers[name]].input
-    kept = [nodes[place] for place in sorted(needed)]
-    names = {name for node in kept for name in node.input}
-    inputs = [each for each in graph.input if each.name in names]
-    if first:
-        inputs.append(helper.make_tensor_value_info(source, TensorProto.FLOAT, ["M", "L", None]))
-    output = helper.make_tensor_value_info(result, TensorProto.FLOAT, None)
-    weights = [tensor for tensor in graph.initializer if tensor.name in names]
-    part = helper.make_graph(kept, "vision", inputs, [output], weights)
-    return helper.make_model(part, opset_imports=whole.opset_import, ir_version=whole.ir_version)
-
-
-def _without_bias(graph: "GraphProto") -> "list[NodeProto]":
-    """The nodes of a graph in which no cluster sizes are added to attention: what only follows from them is gone."""
-    from onnx import NodeProto
-
-    absent, nodes = {BIAS}, []
-    for node in graph.node:
-        if absent.isdisjoint(node.input):
-            nodes.append(node)
-        elif node.op_type != "Attention":
-            absent.update(node.output)
-        else:  # the mask is an input that can be left out
-            plain = NodeProto()
-            plain.CopyFrom(node)
-            plain.input[:] = ["" if name in absent else name for name in node.input]
-            nodes.append(plain)
-    return nodes
+    return [(part.SerializeToString(), weights.parent) for part in cut(whole, cuts, form.blocks, biased=biased)]
 
 
 # ---- writing ------------------------------------------------------------------------------------------------
@@ -291,15 +240,13 @@ def _without_bias(graph: "GraphProto") -> "list[NodeProto]":
 
 def _write_float32(folder: Path, scratch: Path) -> dict[str, Any]:
     """Write the graphs of a model's folder; returns what is said about them."""
-    from .graphs import Weights, layout, save, text_graph, vision_graphs
+    from .graphs import Weights, layout, save, text_graph, vision_graph
 
     config = read_json(folder / CONFIG_FILE)
     sizes, weights = layout(config), Weights(folder)
     preprocess = load_preprocess(folder, sizes.image_size)
-    whole = _whole(vision_graphs(folder, range(1, sizes.blocks), scale_and_shift=preprocess.scale_and_shift()))
-    for tower, model in (("vision", whole), ("text", text_graph(folder))):
-        path = scratch / graph_name(tower, "float32")
-        save({path: model}, path.with_name(f"{path.name}.data"))
+    save(vision_graph(folder, preprocess.scale_and_shift()), scratch / graph_name("vision", "float32"))
+    save(text_graph(folder), scratch / graph_name("text", "float32"))
     projection = next(name for name in PROJECTIONS if name in weights)
     return {
         "format": FORMAT,
@@ -309,35 +256,6 @@ def _write_float32(folder: Path, scratch: Path) -> dict[str, Any]:
         "blocks": sizes.blocks,
         "width": len(weights[projection]),
     }
-
-
-def _whole(parts: "list[ModelProto]") -> "ModelProto":
-    """Parts of one block each as one graph, in which ``hidden_1`` and so on is what a block gives.
-
-    The parts are emptied on the way: their weights are large.
-    """
-    from onnx import helper
-
-    blocks, first = len(parts), parts[0]
-    inputs = {each.name: each for part in parts for each in part.graph.input if each.name != "hidden"}
-    output = parts[-1].graph.output[0]
-    nodes, constants = [], []
-    for number in range(1, blocks + 1):
-        graph = parts.pop(0).graph
-        known = {"": "", "hidden": f"hidden_{number - 1}", **{name: name for name in inputs}}
-        known[graph.output[0].name] = f"hidden_{number}" if number < blocks else output.name
-        for node in graph.node:
-            node.name = f"{number}/{node.name}"
-            for names in (node.input, node.output):
-                names[:] = [known.get(name, f"{number}/{name}") for name in names]
-            nodes.append(node)
-        for tensor in graph.initializer:
-            tensor.name = f"{number}/{tensor.name}"
-            constants.append(tensor)
-    whole = helper.make_graph(nodes, "vision", list(inputs.values()), [output], constants)
-    return helper.make_model(
-        whole, opset_imports=first.opset_import, ir_version=first.ir_version, producer_name=first.producer_name
-    )
 
 
 def _write_int8(form: Form, scratch: Path, samples: "Pixels") -> dict[str, Any]:
@@ -362,8 +280,7 @@ def _write_int8(form: Form, scratch: Path, samples: "Pixels") -> dict[str, Any]:
             del float32
         else:
             quantise_text(model)
-        path = scratch / graph_name(tower, "int8")
-        save({path: model}, path.with_name(f"{path.name}.data"))
+        save(model, scratch / graph_name(tower, "int8"))
     return {}
 
 

@@ -36,17 +36,30 @@ from .conversion import (
     find_form,
     keep_report,
     load_report,
+    report_file,
     said,
     vision_parts,
 )
 from .hub import CONFIG_FILE, SETTINGS_FILE, find_model, read_json
 from .pipeline import Bools, Floats, Pixels, VideoEncoder
-from .precision import EXACT, WINDOW_FRAMES, Closeness, choose, compare, read_report, sample_windows
+from .precision import (
+    BFLOAT16_FLAGS,
+    EXACT,
+    WINDOW_FRAMES,
+    Closeness,
+    choose,
+    compare,
+    processor_flags,
+    read_report,
+    sample_windows,
+)
 from .token_ids import SentenceTokenizer
 from .vectors import Protocol, segment_mask
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
+
+    from .centerclip import CenterCLIP
 
 Engine = Literal["auto", "onnxruntime", "torch"]
 Precision = Literal["auto", "float32", "int8", "bfloat16"]
@@ -114,14 +127,11 @@ def open_encoder(
         raise ModelError(f"int8 runs on ONNX Runtime alone{', but ' + reason if reason else ''}; choose float32")
     from .centerclip import CenterCLIP
 
-    return CenterCLIP.from_pretrained(
-        name,
-        revision=revision,
-        clustering=setting,
-        frames=frames,
-        device=device,
-        precision=None if precision == "auto" else precision,
+    wanted = None if precision == "auto" else precision
+    model = CenterCLIP.from_pretrained(
+        name, revision=revision, clustering=setting, frames=frames, device=device, precision=wanted
     )
+    return _in_fastest(model) if wanted is None else model
 
 
 def why_not(folder: Path, clustering: Setting | None = None) -> str:
@@ -215,7 +225,7 @@ class OnnxEncoder:
         self._config = read_json(folder / CONFIG_FILE)
         saved = read_settings(folder / SETTINGS_FILE)
         self._form = convert(folder)
-        self._report = load_report(self._form)
+        self.report = {**self._form.report, **load_report(report_file(self._form.fingerprint, self._form))}
         self._providers = _providers(device)
         self._vision_config = self._config.get("vision_config") or {}
         self.preprocess = load_preprocess(folder, _side(self._vision_config.get("image_size", 224)))
@@ -261,11 +271,6 @@ class OnnxEncoder:
         """Whether the processor is free while the model works."""
         return self._providers[0] in GPU_PROVIDERS
 
-    @property
-    def report(self) -> dict[str, Any]:
-        """What was measured of the precisions on this machine, for :func:`~centerclip.model.precision.compatible`."""
-        return self._report
-
     def set_clustering(self, clustering: str | Setting, *, frames: int | None = None) -> None:
         """Change the clustering, and the frames of a window.
 
@@ -306,7 +311,7 @@ class OnnxEncoder:
             "precision": self.precision,
             "device": self._providers[0].removesuffix("ExecutionProvider").lower(),
             "threads": usable_cores(),
-            "measured": self._report,
+            "measured": self.report,
         }
 
     # ---- encoding -------------------------------------------------------------------------------------------
@@ -447,12 +452,35 @@ class OnnxEncoder:
 
     def _compare(self) -> Closeness:
         """Compare int8 with float32, and keep the report."""
-        blocks = self._form.blocks
-        clustering = f"B{max(1, blocks // 2)}-{WINDOW_FRAMES // 2},1/3" if blocks > 1 else "none"
-        with said(f"Comparing 8-bit weights of {self.folder.name} with float32 on this machine; this is done once"):
-            closeness = compare(self.in_precision(EXACT), self.in_precision("int8"), clustering)
-        self._report = keep_report(self._form, closeness.precision, asdict(closeness))
+        path = report_file(self._form.fingerprint, self._form)
+        measured = _measure(self.in_precision(EXACT), self.in_precision("int8"), path)
+        self.report = {**self.report, **measured}
+        closeness = read_report(measured, "int8")
+        assert closeness is not None
         return closeness
+
+
+def _in_fastest(model: "CenterCLIP") -> "CenterCLIP":
+    """A torch model in bfloat16 where this processor has that and it is close to float32, else as it is."""
+    small = sum(each.nbytes for each in model.backbone.vision_model.parameters()) < SMALL_BYTES
+    if model.on_gpu or small or not BFLOAT16_FLAGS & processor_flags():
+        return model
+    lower, path = model.in_bfloat16(), report_file(model.fingerprint())
+    model.report = load_report(path)
+    if read_report(model.report, "bfloat16") is None:
+        setting, frames = model.clustering, model.frames
+        model.report = _measure(model, lower, path)
+        for each in (model, lower):
+            each.set_clustering(setting, frames=frames)
+    lower.report = model.report
+    return lower if choose(model.report, ["bfloat16"]) == "bfloat16" else model
+
+
+def _measure(exact: VideoEncoder, lower: VideoEncoder, path: Path) -> dict[str, Any]:
+    """Compare a precision with float32, and write that down; returns the whole report. Both lose their clustering."""
+    clustering = f"B{max(1, exact.blocks // 2)}-{WINDOW_FRAMES // 2},1/3" if exact.blocks > 1 else "none"
+    with said(f"Comparing {lower.precision} with float32 on this machine; this is done once"):
+        return keep_report(path, lower.precision, asdict(compare(exact, lower, clustering)))
 
 
 def _providers(device: str | None) -> list[str]:

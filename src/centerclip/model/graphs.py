@@ -1,8 +1,8 @@
 """ONNX graphs of vision and text towers, written from ``config.json`` and safetensors: no torch, no tracing.
 
-CLIP and SigLIP, and dual encoders of a ViT, DINOv2 or CLIP vision tower with BERT. A vision tower can be cut after
-given blocks, so that tokens are clustered between its parts. Only standard operators are used. Every linear layer is a
-``MatMul`` with a constant weight, and its node has the weight's name: dynamic int8 quantisation finds them all.
+CLIP and SigLIP, and dual encoders of a ViT, DINOv2 or CLIP vision tower with BERT. A vision tower is written whole and
+cut after given blocks (:func:`cut`), so that tokens are clustered between its parts. Only standard operators are used.
+Every linear layer is a ``MatMul`` with a constant weight, and its node has the weight's name: quantisation finds them.
 
 Some things are worked out when a graph is written instead of each time it runs, exact but for rounding: queries, keys
 and values come from one product, LayerScale is part of the layer before it, and in its last block a tower computes only
@@ -10,6 +10,7 @@ the one token that it is read at.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,6 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from ..errors import ModelError, WrongWeights, first_line
-from ..files import write_atomic
 from .hub import CONFIG_FILE, PLAIN_NAME, SAFE_WEIGHTS, read_json
 
 Floats = NDArray[np.float32]
@@ -215,7 +215,7 @@ class Weights(Mapping[str, Floats]):
 
 
 class Graph:
-    """The nodes and constants of one tower, or a part of it, in the making. Values are known by their names."""
+    """The nodes and constants of one tower in the making. Values are known by their names."""
 
     def __init__(self, folder: Path, part: str) -> None:
         config = read_json(folder / CONFIG_FILE)
@@ -229,15 +229,11 @@ class Graph:
         self.root = f"{part}_model."
         if any(name.startswith(self.root * 2) for name in self.weights):  # CLIP's tower in an older dual encoder
             self.root *= 2
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin anew: the next part of the same tower."""
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
 
     def finish(self, inputs: Values, outputs: Values, value: str) -> onnx.ModelProto:
-        """The model that gives ``value`` as its one output; begins anew."""
+        """The model that gives ``value`` as its one output."""
         self.nodes.append(helper.make_node("Identity", [value], list(outputs)))
         takes, gives = (
             [helper.make_tensor_value_info(name, *type_and_shape) for name, type_and_shape in values.items()]
@@ -245,9 +241,7 @@ class Graph:
         )
         graph = helper.make_graph(self.nodes, self.kind, takes, gives, list(self.constants.values()))
         opsets = [helper.make_opsetid("", OPSET)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="centerclip")
-        self.clear()
-        return model
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="centerclip")
 
     def add(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
         """A node with one output, which has the node's name."""
@@ -383,79 +377,107 @@ class Masks(NamedTuple):
 # ---- vision towers ------------------------------------------------------------------------------------------
 
 
-def vision_graphs(
-    folder: Path, cuts: Sequence[int] = (), *, scale_and_shift: tuple[Floats, Floats] | None = None
-) -> list[onnx.ModelProto]:
-    """The vision tower of a model folder, cut after the given blocks.
+def vision_graph(folder: Path, scale_and_shift: tuple[Floats, Floats]) -> onnx.ModelProto:
+    """The vision tower of a model folder: ``rgb`` uint8 ``[N, H, W, 3]`` to ``vectors`` ``[N, D]``, not of norm 1.
 
-    The first part takes ``pixels`` ``[N, 3, H, W]``, every other one ``hidden`` ``[M, L, W]`` and ``bias`` ``[M, L]``,
-    which is added to the attention scores of the keys (zeros change nothing). The last part gives ``vectors``
-    ``[M, D]``, projected, not of norm 1; every other one ``tokens`` ``[M, L, W]``, the output of its last block.
+    ``hidden_1`` and so on is what a block gives, ``[N, L, W]``: :func:`cut` makes parts of it. ``bias`` ``[N, L]`` is
+    added to the attention scores of the keys of all blocks but the first, and of a pooling.
 
     Args:
         folder: a Hugging Face model folder: config.json, safetensors.
-        cuts: after which blocks, ascending; the first block is 1.
-        scale_and_shift: the first part takes ``rgb`` uint8 ``[N, H, W, 3]`` instead, of which a colour's value becomes
-            ``value / scale - shift``, ``[3]`` each. The weights of the patches take it in, so it costs nothing.
-
-    Returns:
-        One graph a part, in order.
+        scale_and_shift: a colour's value becomes ``value / scale - shift``, ``[3]`` each. The weights of the patches
+            take it in, so it costs nothing.
     """
     graph = Graph(folder, "vision")
     shape = layout(read_json(folder / CONFIG_FILE))
-    if list(cuts) != sorted(set(cuts)) or not all(1 <= cut < shape.blocks for cut in cuts):
-        raise ModelError(f"a tower of {shape.blocks} blocks is cut after blocks 1 to {shape.blocks - 1}, not {cuts}")
-    parts: list[onnx.ModelProto] = []
+    side, last = shape.image_size, shape.blocks - 1
+    x, masks = _embed(graph, _patches(graph, "rgb", shape), shape, scale_and_shift), graph.masks("bias")
+    for number in range(last):
+        x = graph.block(x, number, masks if number else None)
+        x = graph.add("Identity", x, name=f"hidden_{number + 1}")
     read_at = None if graph.kind == "siglip_vision_model" else 0  # SigLIP pools over all tokens
-    for start, end in zip((0, *cuts), (*cuts, shape.blocks), strict=True):
-        side, masks = shape.image_size, None
-        inputs: Values
-        if start:
-            inputs = {"hidden": (FLOAT, ("M", "L", shape.width)), "bias": (FLOAT, ("M", "L"))}
-            x, masks = "hidden", graph.masks("bias")
-        elif scale_and_shift is None:
-            inputs = {"pixels": (FLOAT, ("N", 3, side, side))}
-            x = _embed(graph, _patches(graph, "pixels", shape), shape, None)
-        else:
-            inputs = {"rgb": (UINT8, ("N", side, side, 3))}
-            x = _embed(graph, _patches(graph, "rgb", shape), shape, scale_and_shift)
-        for number in range(start, end):
-            x = graph.block(x, number, masks, read_at if number == shape.blocks - 1 else None)
-        if end == shape.blocks:
-            x = _pool(graph, x, masks)
-            parts.append(graph.finish(inputs, {"vectors": (FLOAT, ("M", graph.joint))}, x))
-        else:
-            parts.append(graph.finish(inputs, {"tokens": (FLOAT, ("M", "L", shape.width))}, x))
-    return parts
+    x = _pool(graph, graph.block(x, last, masks if last else None, read_at), masks)
+    inputs: Values = {"rgb": (UINT8, ("N", side, side, 3)), "bias": (FLOAT, ("M", "L"))}
+    return graph.finish(inputs, {"vectors": (FLOAT, ("N", graph.joint))}, x)
 
 
-def _patches(graph: Graph, pixels: str, shape: Layout) -> str:
-    """Images ``[N, 3, H, W]`` or ``[N, H, W, 3]`` to patches ``[N, P, 3 * p * p]``, in the order of the weights."""
+def cut(whole: onnx.ModelProto, cuts: Sequence[int], blocks: int, *, biased: bool) -> list[onnx.ModelProto]:
+    """The parts of a vision tower: the first takes ``rgb``, the next ``hidden_6`` after a cut at 6, and so on.
+
+    Args:
+        whole: of :func:`vision_graph`, in any precision.
+        cuts: after which blocks, from 1 on, ascending.
+        blocks: of the tower.
+        biased: give the parts after the first one the input ``bias``; the others have none.
+    """
+    return [
+        _part(whole, first, last % blocks, bias=biased and first > 0) for first, last in pairwise([0, *cuts, blocks])
+    ]
+
+
+def _part(whole: onnx.ModelProto, first: int, last: int, *, bias: bool) -> onnx.ModelProto:
+    """The blocks after ``first`` up to ``last``, 0 for the end: what the result depends on, back to the input."""
+    source, result = (f"hidden_{first}" if first else "rgb"), (f"hidden_{last}" if last else "vectors")
+    graph = whole.graph
+    nodes = list(graph.node) if bias else _without_bias(graph)
+    makers = {name: place for place, node in enumerate(nodes) for name in node.output}
+    needed, open_names = set(), [result]
+    while open_names:
+        name = open_names.pop()
+        if name != source and name in makers and makers[name] not in needed:
+            needed.add(makers[name])
+            open_names += nodes[makers[name]].input
+    kept = [nodes[place] for place in sorted(needed)]
+    names = {name for node in kept for name in node.input}
+    inputs = [each for each in graph.input if each.name in names]
+    if first:
+        inputs.append(helper.make_tensor_value_info(source, FLOAT, ["M", "L", None]))
+    output = helper.make_tensor_value_info(result, FLOAT, None)
+    part = helper.make_graph(
+        kept, "vision", inputs, [output], [each for each in graph.initializer if each.name in names]
+    )
+    return helper.make_model(part, opset_imports=whole.opset_import, ir_version=whole.ir_version)
+
+
+def _without_bias(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes of a graph in which no cluster sizes are added to attention: what only follows from them is gone."""
+    absent, nodes = {"bias"}, []
+    for node in graph.node:
+        if absent.isdisjoint(node.input):
+            nodes.append(node)
+        elif node.op_type != "Attention":
+            absent.update(node.output)
+        else:  # the mask is an input that can be left out
+            plain = onnx.NodeProto()
+            plain.CopyFrom(node)
+            plain.input[:] = ["" if name in absent else name for name in node.input]
+            nodes.append(plain)
+    return nodes
+
+
+def _patches(graph: Graph, rgb: str, shape: Layout) -> str:
+    """Images ``[N, H, W, 3]`` to patches ``[N, P, p * p * 3]``, in the order of the weights."""
     patch = shape.patch_size
     rows = shape.image_size // patch
-    first = pixels == "pixels"  # colours first
     if rows * patch != shape.image_size:  # what is left over at the right and at the bottom is not seen
         ends = graph.ints(rows * patch, rows * patch)
-        pixels = graph.add("Slice", pixels, graph.ints(0, 0), ends, graph.ints(2, 3) if first else graph.ints(1, 2))
-    sizes = (0, 3, rows, patch, rows, patch) if first else (0, rows, patch, rows, patch, 3)
-    order = (0, 2, 4, 1, 3, 5) if first else (0, 1, 3, 2, 4, 5)
-    pixels = graph.add("Transpose", graph.add("Reshape", pixels, graph.ints(*sizes)), perm=order)
-    pixels = graph.add("Reshape", pixels, graph.ints(0, shape.patches, 3 * patch * patch))
-    return pixels if first else graph.add("Cast", pixels, to=FLOAT)
+        rgb = graph.add("Slice", rgb, graph.ints(0, 0), ends, graph.ints(1, 2))
+    rgb = graph.add("Reshape", rgb, graph.ints(0, rows, patch, rows, patch, 3))
+    rgb = graph.add("Transpose", rgb, perm=(0, 1, 3, 2, 4, 5))
+    return graph.add("Cast", graph.add("Reshape", rgb, graph.ints(0, shape.patches, 3 * patch * patch)), to=FLOAT)
 
 
-def _embed(graph: Graph, patches: str, shape: Layout, scale_and_shift: tuple[Floats, Floats] | None) -> str:
-    """Patches ``[N, P, 3 * p * p]`` to tokens ``[N, prefix + P, W]``, the input of the first block."""
+def _embed(graph: Graph, patches: str, shape: Layout, scale_and_shift: tuple[Floats, Floats]) -> str:
+    """Patches ``[N, P, p * p * 3]`` to tokens ``[N, prefix + P, W]``, the input of the first block."""
     like_clip = graph.names is CLIP_NAMES
     root = f"{graph.root}embeddings."
     name = root + ("patch_embedding" if like_clip else "patch_embeddings.projection")
     kernel = graph.weights.read(f"{name}.weight", shape.width, 3, shape.patch_size, shape.patch_size)
     has_bias = graph.kind != "clip_vision_model"
-    bias = graph.weights.read(f"{name}.bias", shape.width) if has_bias else np.zeros(shape.width, dtype=np.float32)
-    if scale_and_shift is not None:
-        scale, shift = (values.astype(np.float64)[:, None, None] for values in scale_and_shift)
-        offset = bias - (kernel * shift).sum((1, 2, 3))
-        kernel, bias = (kernel / scale).transpose(0, 2, 3, 1).astype(np.float32), offset.astype(np.float32)
+    bias = graph.weights.read(f"{name}.bias", shape.width) if has_bias else np.zeros(shape.width)
+    scale, shift = (values.astype(np.float64)[:, None, None] for values in scale_and_shift)
+    bias = (bias - (kernel * shift).sum((1, 2, 3))).astype(np.float32)
+    kernel = (kernel / scale).transpose(0, 2, 3, 1).astype(np.float32)
     tokens = shape.prefix + shape.patches
     if like_clip:
         positions = graph.weights.read(f"{root}position_embedding.weight", tokens, shape.width)
@@ -565,54 +587,23 @@ def _causal(graph: Graph, masks: Masks, length: str, end: str) -> Masks:
 # ---- files --------------------------------------------------------------------------------------------------
 
 
-def save(models: Mapping[Path, onnx.ModelProto], weights: Path) -> None:
-    """Write graphs whose constants are in one file beside them, ``weights``; ONNX Runtime maps it into memory.
+def save(model: onnx.ModelProto, path: Path) -> None:
+    """Write a graph, and its constants into ``*.onnx.data`` beside it, which ONNX Runtime maps into memory.
 
-    Where a constant is in the file depends on the names and sizes of all constants only. Those are the same however a
-    tower is cut: a file that is there already, of the right size, is used as it is, and only graphs are written.
+    The model loses their content on the way: they are large.
     """
-    constants: dict[str, onnx.TensorProto] = {}
-    for model in models.values():
-        constants.update((each.name, each) for each in model.graph.initializer if _size(each) >= INLINE_BYTES)
-    places, end = {}, 0
-    for name in sorted(constants):
-        places[name] = end
-        end = -(-(end + _size(constants[name])) // PAGE) * PAGE
-
-    def write(path: Path) -> None:
-        with path.open("wb") as file:
-            for name, place in places.items():
-                file.seek(place)
-                file.write(_content(constants[name]))
-            file.truncate(end)
-
-    if not weights.is_file() or weights.stat().st_size != end:
-        write_atomic(weights, write)
-    for path, model in models.items():
-        write_atomic(path, _with_external(model, places, weights.name).SerializeToString())
-
-
-def _with_external(model: onnx.ModelProto, places: Mapping[str, int], file: str) -> onnx.ModelProto:
-    """A copy of a model without the content of its constants."""
-    tensors = []
-    for tensor in model.graph.initializer:
-        if tensor.name in places:
+    weights = path.with_name(f"{path.name}.data")
+    with weights.open("wb") as file:
+        for tensor in model.graph.initializer:
+            content = tensor.raw_data or numpy_helper.to_array(tensor).tobytes()
+            if len(content) < INLINE_BYTES:
+                continue
+            place = -(-file.tell() // PAGE) * PAGE
+            file.seek(place)
+            file.write(content)
             moved = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
             moved.data_location = onnx.TensorProto.EXTERNAL
-            for key, value in (("location", file), ("offset", places[tensor.name]), ("length", _size(tensor))):
+            for key, value in (("location", weights.name), ("offset", place), ("length", len(content))):
                 moved.external_data.add(key=key, value=str(value))
-            tensor = moved
-        tensors.append(tensor)
-    graph = model.graph
-    small = helper.make_graph(graph.node, graph.name, graph.input, graph.output, tensors, value_info=graph.value_info)
-    return helper.make_model(
-        small, opset_imports=model.opset_import, ir_version=model.ir_version, producer_name=model.producer_name
-    )
-
-
-def _content(tensor: onnx.TensorProto) -> bytes:
-    return tensor.raw_data or numpy_helper.to_array(tensor).tobytes()
-
-
-def _size(tensor: onnx.TensorProto) -> int:
-    return len(tensor.raw_data) or numpy_helper.to_array(tensor).nbytes
+            tensor.CopyFrom(moved)
+    path.write_bytes(model.SerializeToString())

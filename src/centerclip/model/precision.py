@@ -29,6 +29,7 @@ MIN_COSINE = {"bfloat16": 0.999, "int8": 0.99}
 # With clustering, where other centres may be kept: the mean rank correlation, at least, of the order in which other
 # videos resemble one. Copies of a model that differ by rounding have 1.
 MIN_ORDER = 0.95
+BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # without one of them torch is slower in it than in float32
 MIN_SPEED = 1.1  # times as fast; less is not worth any difference
 WINDOWS, WINDOW_FRAMES, ROUNDS = 12, 4, 3
 DRIFT = 61  # pixels that a drawn scene moves, at most
@@ -97,12 +98,12 @@ def compatible(first: str, second: str, report: Mapping[str, Any]) -> bool:
     Args:
         first: a precision, as an index remembers it.
         second: another.
-        report: of the model, ``OnnxEncoder.report``.
+        report: of the model, as its encoder has it.
     """
 
     def is_close(precision: str) -> bool:
         closeness = read_report(report, precision)
-        return precision in (EXACT, "bfloat16", "float16") or (closeness is not None and not closeness.complaint)
+        return precision in (EXACT, "bfloat16", "float16") if closeness is None else not closeness.complaint
 
     return first == second or (is_close(first) and is_close(second))
 

@@ -31,7 +31,8 @@ Product = Callable[["NodeProto", Array], "tuple[list[NodeProto], dict[str, Any]]
 MICROSOFT = "com.microsoft"
 WEIGHT_RANGE = 64  # 7 bits and a sign
 BLOCK = 128  # weights that share a scale in the text tower
-MAX_ERROR = 0.005  # of a token's output, squared, relative, in the mean; a layer with more stays in float32
+PLAIN_ERROR = 0.001  # of a token's output, squared, relative, in the mean; with more, every token has its own scale
+MAX_ERROR = 0.005  # likewise; a layer with more even so stays in float32
 FLOOR = 0.25  # tokens are divided by no less; GELU gives no less than minus 0.17
 ROWS = 256  # tokens that the error is estimated on
 PICKING = ("Slice", "Gather", "GatherND", "GatherElements", "Squeeze", "Unsqueeze")  # of one token: channels stay
@@ -59,7 +60,7 @@ def quantise_vision(model: "ModelProto", float32: "InferenceSession", samples: N
     products: dict[str, Product] = {}
     for node in layers:
         values, weight = seen[node.input[0]], tower.weight(node.input[1])
-        if _error(values, weight) <= MAX_ERROR:
+        if _error(values, weight) <= PLAIN_ERROR:
             products[node.name] = _integer_product
         elif values.low.min() > -FLOOR and _error(values.by_token(), weight) <= MAX_ERROR:
             products[node.name] = _token_product
