@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Option
 
 from ..errors import MissingExtra
 
@@ -15,19 +16,19 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(help="Measure what clustering saves on this machine. Nothing is downloaded.", no_args_is_help=True)
-JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON lines for programs.")]
-Quick = Annotated[bool, typer.Option("--quick", help="12 frames only.")]
-Towers = Annotated[str, typer.Option(help="Vision tower: ViT-B/32, ViT-B/16 or all.")]
+JsonLines = Annotated[bool, Option("--json", help="Print JSON lines for programs.")]
+Quick = Annotated[bool, Option("--quick", help="12 frames only.")]
+Towers = Annotated[str, Option(help="Vision tower: ViT-B/32, ViT-B/16 or all.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--setting",
         metavar="SETTING",
         help="Only this clustering, with 12 frames; repeat for more.",
         show_default="the paper's",
     ),
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")]
+Device = Annotated[str, Option(help="cpu, cuda, or auto: a GPU if there is one.")]
 
 
 @app.command()
@@ -36,9 +37,9 @@ def encoder(
     tower: Towers = "all",
     setting: Settings = None,
     engine: Annotated[
-        Literal["all", "torch", "onnxruntime"], typer.Option(help="What runs the model; torch where it is installed.")
+        Literal["all", "torch", "onnxruntime"], Option(help="What runs the model; torch where it is installed.")
     ] = "all",
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds; every setting runs once in each.")] = 5,
+    rounds: Annotated[int, Option(min=1, help="Rounds; every setting runs once in each.")] = 5,
     device: Device = "auto",
     as_json: JsonLines = False,
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from .common import printable, progress
 
@@ -36,19 +37,19 @@ class Finding:
 
 def doctor(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Video files, or folders to search.")
+        list[Path] | None, Argument(metavar="[FILE]...", help="Video files, or folders to search.")
     ] = None,
     index: Annotated[
         Path | None,
-        typer.Option("--index", help="Check the index in this folder.", show_default="the user's, without files"),
+        Option("--index", help="Check the index in this folder.", show_default="the user's, without files"),
     ] = None,
     benchmarks: Annotated[
         Path | None,
-        typer.Option("--benchmarks", help="Check what the paper's tables need: its data sets in this folder."),
+        Option("--benchmarks", help="Check what the paper's tables need: its data sets in this folder."),
     ] = None,
-    frames: int = typer.Option(12, min=1, help="Frames to read from each file, as indexing does."),
-    timeout: float = typer.Option(60.0, min=0.0, help="Seconds allowed for one file."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON list."),
+    frames: int = Option(12, min=1, help="Frames to read from each file, as indexing does."),
+    timeout: float = Option(60.0, min=0.0, help="Seconds allowed for one file."),
+    as_json: bool = Option(False, "--json", help="Print one JSON list."),
 ) -> None:
     """Check video files, an index, or the data of the paper's tables. Exit code 1 when something cannot be used."""
     if sum((bool(files), index is not None, benchmarks is not None)) > 1:

@@ -5,16 +5,17 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from .common import AsJson, printable, size
 
 
 def export(
-    model: Annotated[str, typer.Argument(help="A Hugging Face hub name, a model's folder, or demo.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write it.")],
+    model: Annotated[str, Argument(help="A Hugging Face hub name, a model's folder, or demo.")],
+    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Where to write it.")],
     precision: Annotated[
         Literal["auto", "float32", "int8"],
-        typer.Option(help="auto: float32, and int8 too where this machine would take it."),
+        Option(help="auto: float32, and int8 too where this machine would take it."),
     ] = "auto",
     as_json: AsJson = False,
 ) -> None:

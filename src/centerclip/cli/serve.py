@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from platformdirs import user_config_path
+from typer import Option
 
 from ..errors import CenterClipError
 from .common import Device, IndexFolder
@@ -23,17 +24,15 @@ def serve(
     folder: IndexFolder = None,
     device: Device = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. 0.0.0.0 lets other machines in; they need the token.")
+        str, Option(help="Address to listen on. 0.0.0.0 lets other machines in; they need the token.")
     ] = LOCAL,
     port: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=65535, help="Port; 0 takes any free one.", show_default=f"{PORT}, or the next free one"
-        ),
+        Option(min=0, max=65535, help="Port; 0 takes any free one.", show_default=f"{PORT}, or the next free one"),
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(
+        Option(
             envvar="CENTERCLIP_TOKEN",
             help="Secret that clients have to send.",
             show_default="none on this machine; the one of --token-file with another --host",
@@ -41,7 +40,7 @@ def serve(
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="File that keeps the token; made with a new one if it is not there.",
             show_default="token in the user's config folder",
@@ -49,7 +48,7 @@ def serve(
     ] = None,
     allow_folders: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="DIR",
             exists=True,
             file_okay=False,
@@ -59,21 +58,21 @@ def serve(
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(metavar="URL", help="Let pages of this site use the API (CORS): https://example.org. Repeatable."),
+        Option(metavar="URL", help="Let pages of this site use the API (CORS): https://example.org. Repeatable."),
     ] = None,
     root_path: Annotated[
-        str, typer.Option(metavar="PATH", help="Path under which a proxy shows the server: /clips.", show_default="/")
+        str, Option(metavar="PATH", help="Path under which a proxy shows the server: /clips.", show_default="/")
     ] = "",
     cache: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="DIR", help="Folder for thumbnails and converted video.", show_default="the user's cache folder"
         ),
     ] = None,
     open_page: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open the page in the browser, if there is a desktop.")
+        bool, Option("--open/--no-open", help="Open the page in the browser, if there is a desktop.")
     ] = True,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print what the server does.")] = False,
+    verbose: Annotated[bool, Option("--verbose", help="Print what the server does.")] = False,
 ) -> None:
     """Open a page to search with: type a sentence, see the moments, play them. Ctrl-C stops."""
     if token is not None and len(token) < MIN_TOKEN_LENGTH:

@@ -169,27 +169,16 @@ class Library:
 
 @dataclass(frozen=True)
 class IndexingRun:
-    """How far indexing is, or how the last run ended.
+    """How far indexing is, or how the last run ended."""
 
-    Attributes:
-        running: this server is indexing now.
-        finished: files that are in the index.
-        total: files to index; None while that is not known.
-        video_seconds: length of the video that was encoded.
-        seconds: since the start.
-        added: videos that the last run added.
-        failed: files that it could not read.
-        error: why it failed.
-    """
-
-    running: bool = False
-    finished: int = 0
-    total: int | None = None
-    video_seconds: float = 0.0
-    seconds: float = 0.0
-    added: int | None = None
-    failed: int | None = None
-    error: str | None = None
+    running: bool = False  # this server is indexing now
+    finished: int = 0  # files that are in the index
+    total: int | None = None  # files to index; None while that is not known
+    video_seconds: float = 0.0  # length of the video that was encoded
+    seconds: float = 0.0  # since the start
+    added: int | None = None  # videos that the last run added
+    failed: int | None = None  # files that it could not read
+    error: str | None = None  # why it failed
 
 
 class BackgroundIndexing:

@@ -1,7 +1,7 @@
 """The responses of the API as the OpenAPI document describes them, and how they are made from the index's results."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -31,6 +31,11 @@ Offline = Annotated[
 ]
 
 
+def shown(description: str, example: object, **rules: Any) -> Any:
+    """A field as the OpenAPI document shows it."""
+    return Field(description=description, examples=[example], **rules)
+
+
 class ResponseModel(BaseModel):
     """Common to all responses."""
 
@@ -50,41 +55,36 @@ class TextLine(ResponseModel):
 
     start: Seconds
     end: Seconds
-    text: str = Field(description="Plain text, of anyone's making: escape it.", examples=["the bridge of spies"])
+    text: str = shown("Plain text, of anyone's making: escape it.", "the bridge of spies")
     source: TextSource = Field(description='"spoken" was transcribed, "written" read from the picture.')
-    marks: list[tuple[int, int]] = Field(
-        description="The query's words in it: first and last place, in characters.", examples=[[(4, 10)]]
-    )
+    marks: list[tuple[int, int]] = shown("The query's words in it: first and last place, in characters.", [(4, 10)])
 
 
 class SearchHit(ResponseModel):
     """A video that matches a query, with its best moment; or, with ``moments``, one moment."""
 
     video_id: VideoId
-    title: str = Field(description="The file's name without its extension.", examples=["IMG_0412"])
-    place: str = Field(description="The file's path from the indexed folder on.", examples=["Videos/2023/IMG_0412.mp4"])
+    title: str = shown("The file's name without its extension.", "IMG_0412")
+    place: str = shown("The file's path from the indexed folder on.", "Videos/2023/IMG_0412.mp4")
     start: Seconds
     end: Seconds
     score: Score
-    duration: float = Field(description="Of the whole video, seconds.", examples=[93.4])
-    grade: Literal["sure", "maybe", "unlikely"] = Field(
-        description="Whether it shows what was searched for, judged against unrelated queries.", examples=["maybe"]
+    duration: float = shown("Of the whole video, seconds.", 93.4)
+    grade: Literal["sure", "maybe", "unlikely"] = shown(
+        "Whether it shows what was searched for, judged against unrelated queries.", "maybe"
     )
     moments: list[Span] = Field(description="Up to five, best first; the first is start to end.")
-    found_by: Literal["video", "text"] = Field(
-        description="What it shows, or what is said or written in it; then `start` is when.", examples=["video"]
+    found_by: Literal["video", "text"] = shown(
+        "What it shows, or what is said or written in it; then `start` is when.", "video"
     )
     line: TextLine | None = Field(
         description="Has words of the query, also where the video was found by what it shows."
     )
     offline: Offline
-    copies: list[str] = Field(description="Other files with the same content.", examples=[[]])
-    duplicates: list[str] = Field(description="Near-duplicate videos that were left out.", examples=[[]])
-    thumbnail: str = Field(
-        description="A frame from the middle of the moment.",
-        examples=[f"{PREFIX}/videos/{EXAMPLE_ID}/frames/14.0.jpg"],
-    )
-    stream: str = Field(description="The file itself.", examples=[f"{PREFIX}/videos/{EXAMPLE_ID}/stream"])
+    copies: list[str] = shown("Other files with the same content.", [])
+    duplicates: list[str] = shown("Near-duplicate videos that were left out.", [])
+    thumbnail: str = shown("A frame from the middle of the moment.", f"{PREFIX}/videos/{EXAMPLE_ID}/frames/14.0.jpg")
+    stream: str = shown("The file itself.", f"{PREFIX}/videos/{EXAMPLE_ID}/stream")
 
 
 class SearchResults(ResponseModel):
@@ -96,8 +96,8 @@ class SearchResults(ResponseModel):
     confidence: float = Field(
         ge=0, le=1, description="Share of unrelated queries that match less well.", examples=[0.94]
     )
-    likely: int = Field(description="How many hits come before the cut; those after it are less likely.", examples=[3])
-    seconds: float = Field(description="How long the search took, without encoding the query.", examples=[0.012])
+    likely: int = shown("How many hits come before the cut; those after it are less likely.", 3)
+    seconds: float = shown("How long the search took, without encoding the query.", 0.012)
     query: str | None = Field(
         None,
         description="Name of a query by image or clip, valid for a while: pass it as `query` to search again.",
@@ -113,20 +113,18 @@ class Video(ResponseModel):
     title: str = Field(examples=["IMG_0412"])
     place: str = Field(examples=["Videos/2023/IMG_0412.mp4"])
     copies: list[str] = Field(examples=[[]])
-    duration: float = Field(description="Seconds.", examples=[93.4])
+    duration: float = shown("Seconds.", 93.4)
     width: int = Field(examples=[1920])
     height: int = Field(examples=[1080])
-    modified: float = Field(description="When the file was modified, seconds since 1970.", examples=[1_714_000_000.0])
-    added: float = Field(description="When it was indexed, seconds since 1970.", examples=[1_715_000_000.0])
-    recorded: float | None = Field(
-        description="When it was recorded, seconds since 1970, if the file says so.", examples=[1_713_000_000.0]
-    )
-    camera: str = Field(description="Make and model, if the file says so.", examples=["Canon EOS R6"])
-    latitude: float | None = Field(description="Where it was recorded, if the file says so.", examples=[52.37])
+    modified: float = shown("When the file was modified, seconds since 1970.", 1_714_000_000.0)
+    added: float = shown("When it was indexed, seconds since 1970.", 1_715_000_000.0)
+    recorded: float | None = shown("When it was recorded, seconds since 1970, if the file says so.", 1_713_000_000.0)
+    camera: str = shown("Make and model, if the file says so.", "Canon EOS R6")
+    latitude: float | None = shown("Where it was recorded, if the file says so.", 52.37)
     longitude: float | None = Field(examples=[4.89])
     offline: Offline
-    segments: int = Field(description="Its vectors in the index.", examples=[32])
-    note: str = Field(description="A problem with the file that did not prevent indexing.", examples=[""])
+    segments: int = shown("Its vectors in the index.", 32)
+    note: str = shown("A problem with the file that did not prevent indexing.", "")
     thumbnail: str = Field(examples=[f"{PREFIX}/videos/{EXAMPLE_ID}/frames/46.7.jpg"])
     stream: str = Field(examples=[f"{PREFIX}/videos/{EXAMPLE_ID}/stream"])
 
@@ -134,7 +132,7 @@ class Video(ResponseModel):
 class VideoList(ResponseModel):
     """A page of the list of videos."""
 
-    total: int = Field(description="Videos that match the filters.", examples=[412])
+    total: int = shown("Videos that match the filters.", 412)
     offset: int = Field(examples=[0])
     videos: list[Video]
 
@@ -142,24 +140,22 @@ class VideoList(ResponseModel):
 class VideoDetail(Video):
     """A video with its segments."""
 
-    file: str = Field(
-        description='"there", "missing", "changed" (since it was indexed) or "unreadable".', examples=["there"]
-    )
-    codec: str | None = Field(description="The video codec.", examples=["h264"])
+    file: str = shown('"there", "missing", "changed" (since it was indexed) or "unreadable".', "there")
+    codec: str | None = shown("The video codec.", "h264")
     playable: bool = Field(
         description="Browsers play the file as it is. If not, request it in pieces: `stream?as=mp4&piece=0`."
     )
     audible: bool = Field(description="Browsers play its sound, or it has none.")
-    piece_seconds: float = Field(description="Length of a converted piece.", examples=[30.0])
+    piece_seconds: float = shown("Length of a converted piece.", 30.0)
     spans: list[Span] = Field(description="All segments in order of time; scores are 0 without a query.")
 
 
 class FolderEntry(ResponseModel):
     """A folder with videos in it or below."""
 
-    id: str = Field(description="For the filter `folder`.", examples=[EXAMPLE_FOLDER])
+    id: str = shown("For the filter `folder`.", EXAMPLE_FOLDER)
     name: str = Field(examples=["Videos/2023"])
-    videos: int = Field(description="Files in it and below.", examples=[120])
+    videos: int = shown("Files in it and below.", 120)
 
 
 class FolderList(ResponseModel):
@@ -183,8 +179,8 @@ class NewFolder(BaseModel):
 class FolderChoices(ResponseModel):
     """Folders that can be added."""
 
-    path: str = Field(description='Where they are, below the allowed folder; "" is that folder.', examples=["2024"])
-    folders: list[str] = Field(description="To add, or to look into.", examples=[["2024/Spring", "2024/Summer"]])
+    path: str = shown('Where they are, below the allowed folder; "" is that folder.', "2024")
+    folders: list[str] = shown("To add, or to look into.", ["2024/Spring", "2024/Summer"])
 
 
 class IndexingState(ResponseModel):
@@ -194,11 +190,11 @@ class IndexingState(ResponseModel):
     here: bool = Field(description="This server is; only then are the figures known.")
     finished: int = Field(examples=[40])
     total: int | None = Field(examples=[412])
-    video_seconds: float = Field(description="Length of the video that was encoded.", examples=[1800.0])
-    seconds: float = Field(description="Since the start of the run.", examples=[95.0])
-    added: int | None = Field(description="By the last run.", examples=[None])
-    failed: int | None = Field(description="Files that the last run could not read.", examples=[None])
-    error: str | None = Field(description="Why the last run stopped early.", examples=[None])
+    video_seconds: float = shown("Length of the video that was encoded.", 1800.0)
+    seconds: float = shown("Since the start of the run.", 95.0)
+    added: int | None = shown("By the last run.", None)
+    failed: int | None = shown("Files that the last run could not read.", None)
+    error: str | None = shown("Why the last run stopped early.", None)
 
 
 class Unreadable(ResponseModel):
@@ -229,15 +225,13 @@ class ServerStatus(ResponseModel):
     hours: float = Field(examples=[10.9])
     bytes: int = Field(examples=[28_000_000])
     has_text: bool = Field(description="Something is said or written in a video: see `in` of a search.")
-    offline: int = Field(description="Videos on disks that are not connected.", examples=[0])
-    unreadable: int = Field(description="Files that could not be indexed.", examples=[1])
+    offline: int = shown("Videos on disks that are not connected.", 0)
+    unreadable: int = shown("Files that could not be indexed.", 1)
     failures: list[Unreadable] = Field(description="The first hundred of them.")
     indexing: IndexingState
     can_add_folders: bool = Field(description="And remove videos and folders from the index.")
     can_reveal: bool = Field(description="Files can be shown in the file manager: the page is on the server's machine.")
-    add_command: str = Field(
-        description="Adds videos, in a terminal of the server's machine.", examples=["centerclip index ~/Videos"]
-    )
+    add_command: str = shown("Adds videos, in a terminal of the server's machine.", "centerclip index ~/Videos")
     limits: Limits
 
 
