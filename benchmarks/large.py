@@ -1,160 +1,245 @@
-"""Search in collections that are too large for one product: the approximate index, on vectors like real ones.
+"""Search in collections that are too large for one product: the approximate index, on vectors of real images.
 
-    python benchmarks/large.py VECTORS.npy QUERIES.npy                       # a million segments
-    python benchmarks/large.py VECTORS.npy QUERIES.npy --segments 10000000   # ten million
+    python benchmarks/large.py encode MODEL PHOTOS CAPTIONS VECTORS.npz      # once
+    python benchmarks/large.py run VECTORS.npz                               # a million segments
+    python benchmarks/large.py run VECTORS.npz --segments 10000000 --folder DIR
 
-VECTORS are of real images or segments, QUERIES of sentences, [N, D] and [Q, D], by the same model. The vectors are
-multiplied by mixing near neighbours. Half of the queries tune the index, the other half are asked. Recall is that of
-the best ten, against exact search.
+PHOTOS is a folder of images, CAPTIONS a file of JSON lines (also .gz) with a list ``captions`` each. The vectors of the
+photographs are multiplied by mixing near neighbours. Half of the sentences tune the index, some of the other half are
+asked. Recall is that of the best ten segments, against exact search. With ``--folder`` the collection is kept;
+``--only-ask`` leaves out what changes it.
 """
 
 import argparse
+import gzip
 import json
+import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from centerclip.search.approximate import LargeView
 from centerclip.search.ranking import rank
 from centerclip.search.sqlite import SqliteStore
 from centerclip.search.store import File, Floats, Segments, Video, View
 
-PER_VIDEO = 40  # segments: videos of two minutes
-COMMIT = 1000  # videos
+COMMIT = 40_000  # segments
 NEIGHBOURS = 16
 TOP = 10
+BATCH = 16  # photographs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("vectors", type=Path)
-    parser.add_argument("queries", type=Path)
-    parser.add_argument("--segments", type=int, default=1_000_000)
-    parser.add_argument("--folder", type=Path, help="where the index is made, and kept")
-    parser.add_argument("--asked", type=int, default=100, help="queries that are asked")
+    commands = parser.add_subparsers(required=True, dest="command")
+    encoding = commands.add_parser("encode", help="make VECTORS.npz")
+    for name in ("model", "photos", "captions", "vectors"):
+        encoding.add_argument(name, type=Path)
+    encoding.add_argument("--seconds", type=float, default=420.0, help="stop encoding photographs after so long")
+    encoding.add_argument("--sentences", type=int, default=4000)
+    running = commands.add_parser("run", help="measure")
+    running.add_argument("vectors", type=Path)
+    running.add_argument("--segments", type=int, default=1_000_000)
+    running.add_argument("--per-video", type=int, default=40, help="segments of a video: 40 are two minutes")
+    running.add_argument("--folder", type=Path, help="where the collection is made, and kept")
+    running.add_argument("--asked", type=int, default=200, help="queries that are asked")
+    running.add_argument("--only-ask", action="store_true", help="add and delete nothing")
     arguments = parser.parse_args()
-    base, queries = (np.load(path).astype(np.float32) for path in (arguments.vectors, arguments.queries))
-    tuning, asked = queries[::2], queries[1::2][: arguments.asked]
-    with tempfile.TemporaryDirectory() as scratch:
+    if arguments.command == "encode":
+        encode(
+            arguments.model,
+            arguments.photos,
+            arguments.captions,
+            arguments.vectors,
+            arguments.seconds,
+            arguments.sentences,
+        )
+        return
+    with np.load(arguments.vectors) as saved, tempfile.TemporaryDirectory() as scratch:
+        base, queries = saved["photos"].astype(np.float32), saved["sentences"].astype(np.float32)
         folder = arguments.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        report = measure(folder, base, tuning, asked, arguments.segments)
+        collection = Collected(base, queries[::2], queries[1::2][: arguments.asked], arguments.per_video)
+        measured = collection.measure(folder, arguments.segments, only_ask=arguments.only_ask)
+        report = {"photographs": len(base), "sentences": len(queries), **measured}
     print(json.dumps(report, indent=2))
 
 
-def measure(folder: Path, base: Floats, tuning: Floats, asked: Floats, count: int) -> dict[str, object]:
-    width, process = base.shape[1], psutil.Process()
-    report: dict[str, object] = {"segments": count, "width": width}
-    store = SqliteStore(folder, width)
-    videos = count // PER_VIDEO
-    if not store.view().videos:
-        for first in range(0, videos, COMMIT):
-            add(store, mixed(base, first, min(COMMIT, videos - first)), first)
-    began = time.perf_counter()
-    store.tidy(tuning)
-    report["build seconds"] = round(time.perf_counter() - began, 1)
-    report["database MB"] = round(store.bytes() / 1e6)
-    report["index MB"] = round(sum(path.stat().st_size for path in folder.glob("approximate-*/*")) / 1e6)
-    del store
-    began, before = time.process_time(), process.memory_info().rss
-    store = SqliteStore(folder, width)
-    view = store.view()
-    view.search(asked[0], TOP)
-    assert isinstance(view, LargeView), "there is no approximate index"
-    report["open to first hit, processor seconds"] = round(time.process_time() - began, 2)
-    report["lists"], report["probes"] = int(view.index.lists), view.index.description.probes
-    report["search ms"] = timed(view, asked)
-    report["rank ms"] = round(statistics.median(seconds(lambda q=q: rank(view, q, TOP)) for q in asked) * 1e3, 1)
-    report["memory MB"] = round((process.memory_info().rss - before) / 1e6)
-    report["recall"] = recall(store, view, asked)
-    names = sorted(view.videos)
-    for share in (0.01, 0.0001):
-        among = set(names[:: round(1 / share)])
-        report[f"filter {share:.2%}"] = {"ms": timed(view, asked, among), "recall": recall(store, view, asked, among)}
-    began = time.perf_counter()
-    add(store, mixed(base, videos, 1), videos)
-    store.tidy(tuning)
-    newest = store.view()
-    vector = newest.segments(name_of(videos)).vectors[0]
-    assert newest.search(vector, 1).videos
-    report["adding one video, seconds"] = round(time.perf_counter() - began, 2)
-    store.remove(names[::5], [])
-    view = store.view()
-    gone = set(names[::5])
-    assert not any(gone & set(view.search(query, 100).videos) for query in asked)
-    report["a fifth deleted"] = {"ms": timed(view, asked), "recall": recall(store, view, asked)}
-    return report
+def encode(model_name: Path, photos: Path, captions: Path, target: Path, seconds: float, sentences: int) -> None:
+    """Vectors of photographs and sentences, by one model."""
+    from PIL import Image
+
+    from centerclip.model.engine import open_encoder
+
+    model = open_encoder(model_name, clustering="none", frames=1)
+    opener = gzip.open if captions.suffix == ".gz" else open
+    with opener(captions, "rt", encoding="utf-8") as lines:
+        texts = [text for line in lines for text in json.loads(line)["captions"][:1]]
+    texts = texts[:: max(1, len(texts) // sentences)][:sentences]
+    made = [model.encode_sentences(texts[first : first + 32]) for first in range(0, len(texts), 32)]
+    paths, vectors, began = sorted(photos.rglob("*.jpg")), [], time.monotonic()
+    order = np.random.default_rng(0).permutation(len(paths))
+    for first in range(0, len(paths), BATCH):
+        if time.monotonic() - began > seconds:
+            break
+        images = [np.array(Image.open(paths[place]).convert("RGB")) for place in order[first : first + BATCH]]
+        squares = np.stack([model.preprocess.to_square(image[None]) for image in images])
+        segments, _ = model.encode_windows(squares, np.ones((len(images), 1), dtype=bool))
+        vectors.append(segments[:, 0])
+    np.savez(target, photos=np.concatenate(vectors), sentences=np.concatenate(made))
+    print(f"{sum(map(len, vectors)):,} photographs, {len(texts):,} sentences, {model.precision}")
+
+
+class Collected:
+    """A collection of mixed vectors, and what is measured of it.
+
+    Args:
+        base: ``[N, D]`` vectors of photographs.
+        tuning: ``[T, D]`` sentences that the index is tuned with.
+        asked: ``[Q, D]`` other sentences.
+        per_video: segments of a video.
+    """
+
+    def __init__(self, base: Floats, tuning: Floats, asked: Floats, per_video: int) -> None:
+        self.base, self.tuning, self.asked, self.per_video = base, tuning, asked, per_video
+        parts = (base[first : first + 1000] @ base.T for first in range(0, len(base), 1000))
+        nearest = [np.argpartition(-part, NEIGHBOURS, axis=1)[:, : NEIGHBOURS + 1] for part in parts]
+        self.near = np.concatenate(nearest)
+
+    def measure(self, folder: Path, count: int, *, only_ask: bool) -> dict[str, object]:
+        """Make a collection of so many segments, or take the one that is there, and measure it."""
+        videos = count // self.per_video
+        report: dict[str, object] = {"segments": videos * self.per_video, "width": self.base.shape[1]}
+        with ProcessPoolExecutor(1, get_context("spawn")) as process:  # with memory of its own
+            report |= process.submit(self.make, folder, videos).result()
+        before, began = memory(), time.process_time()
+        store = SqliteStore(folder, self.base.shape[1])
+        view = store.view()
+        view.search(self.asked[0], TOP)
+        report["open to first hit, processor seconds"] = round(time.process_time() - began, 2)
+        assert isinstance(view, LargeView), "there is no approximate index"
+        report["lists and probes"] = [view.index.lists, view.index.description.probes]
+        names, new, deleted = sorted(view.videos), name_of(videos), "a fifth deleted"
+        gone = set(names[::5])
+        filters: dict[str, Collection[str] | None] = {"all": None}
+        filters |= {f"filter that keeps {1 / step:.2%}": set(names[::step]) for step in (100, 10_000)}
+        asked = {name: self.ask(view, among) for name, among in filters.items()}
+        times = [seconds(lambda query=query: rank(view, query, TOP)) for query in self.asked]
+        report["ten videos with their moments, ms"] = round(statistics.median(times) * 1e3, 1)
+        report["memory MB, own and of mapped files"] = [now - then for now, then in zip(memory(), before, strict=True)]
+        best = self.exact(store, filters | {deleted: set(names) - gone})
+        report |= {name: described(*asked[name], best[name]) for name in filters}
+        if only_ask:
+            return report
+        written = stamps(folder)
+        began = time.perf_counter()
+        self.add(store, videos, 1)
+        store.tidy(self.tuning)
+        view = store.view()
+        assert new in view.search(view.segments(new).vectors[0], 1).videos
+        report["adding a video until it is found, seconds"] = round(time.perf_counter() - began, 2)
+        assert stamps(folder) == written, "the approximate index was written again"
+        began = time.perf_counter()
+        store.remove([*gone, new], [])
+        report["deleting a fifth, seconds"] = round(time.perf_counter() - began, 1)
+        view = store.view()
+        assert not any(gone & set(view.search(query, 100).videos) for query in self.asked), "a deleted video came back"
+        report[deleted] = described(*self.ask(view), best[deleted])
+        return report
+
+    def make(self, folder: Path, videos: int) -> dict[str, object]:
+        """Write the videos and the approximate index, unless they are there."""
+        store = SqliteStore(folder, self.base.shape[1])
+        step = max(1, COMMIT // self.per_video)
+        for first in range(len(store.view().videos), videos, step):
+            self.add(store, first, min(step, videos - first))
+        began, used = time.perf_counter(), time.process_time()
+        store.tidy(self.tuning)
+        built = time.perf_counter() - began, time.process_time() - used
+        sizes = {path.name: path.stat().st_size for path in folder.glob("approximate-*/*")}
+        return {
+            "database MB": round(store.bytes() / 1e6),
+            "approximate index MB": round(sum(sizes.values()) / 1e6),
+            "build, seconds and processor seconds": [round(each, 1) for each in built],
+            "most memory while building, MB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3),
+        }
+
+    def add(self, store: SqliteStore, first: int, count: int) -> None:
+        """Add videos: each segment is a mixture of a photograph and two near it."""
+        random = np.random.default_rng(first)
+        one = random.integers(len(self.base), size=count * self.per_video)
+        two = self.near[one, random.integers(NEIGHBOURS, size=len(one))]
+        three = self.near[two, random.integers(NEIGHBOURS, size=len(one))]
+        weights = random.dirichlet([1, 1, 1], size=len(one)).astype(np.float32)
+        vectors = sum(weights[:, [n]] * self.base[each] for n, each in enumerate((one, two, three)))
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        starts = np.arange(self.per_video, dtype=np.float32) * 3
+        parts = np.split(vectors, count)
+        videos = [
+            (Video(name_of(first + n), 3.0 * self.per_video, 640, 360, 0.0), Segments(starts, starts + 3, part), ())
+            for n, part in enumerate(parts)
+        ]
+        store.add(videos, [File(f"/videos/{video.id}.mp4", 1, 1, video.id) for video, _, _ in videos])
+
+    def exact(self, store: SqliteStore, filters: dict[str, Collection[str] | None]) -> dict[str, Floats]:
+        """The best scores ``[Q, TOP]`` among the videos of each filter, by a product with everything."""
+        best = {name: np.full((len(self.asked), TOP), -np.inf, np.float32) for name in filters}
+        with store.database.read() as connection:
+            rows = connection.execute("SELECT id, vectors FROM segments JOIN video ON video = key")
+            while batch := rows.fetchmany(max(1, COMMIT // self.per_video)):
+                vectors = np.frombuffer(b"".join(row[1] for row in batch), "<f2").reshape(-1, store.width)
+                scores = self.asked @ vectors.astype(np.float32).T
+                for name, among in filters.items():
+                    kept = np.repeat([among is None or row[0] in among for row in batch], self.per_video)
+                    part = scores if kept.all() else scores[:, kept]
+                    both = np.concatenate([best[name], part], axis=1)
+                    best[name] = -np.sort(-np.partition(both, -TOP, axis=1)[:, -TOP:], axis=1)
+        return best
+
+    def ask(self, view: View, among: Collection[str] | None = None) -> tuple[list[float], Floats]:
+        """Seconds of each search for the best ten, and the scores ``[Q, TOP]`` that it finds."""
+        times, found = [], np.full((len(self.asked), TOP), -np.inf, np.float32)
+        for number, query in enumerate(self.asked):
+            began = time.perf_counter()
+            hits = view.search(query, TOP, among=among)
+            times.append(time.perf_counter() - began)
+            found[number, : len(hits.scores)] = hits.scores
+        return times, found
+
+
+def described(times: list[float], found: Floats, best: Floats) -> dict[str, float]:
+    """How long searches took, and what share of the best scores ``[Q, TOP]`` they found."""
+    worst = np.nanmin(np.where(np.isfinite(best), best, np.nan), axis=1, keepdims=True)
+    shares = (found >= worst - 1e-6).sum() / np.isfinite(best).sum()
+    middle, most = statistics.median(times), float(np.quantile(times, 0.95))
+    return {"ms": round(middle * 1e3, 1), "95 % within ms": round(most * 1e3, 1), "recall": round(float(shares), 4)}
+
+
+def memory() -> list[int]:
+    """Megabytes of this process in memory: its own, and of files that it has mapped."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    values = dict(line.split(":", 1) for line in lines)
+    return [round(int(values[name].split()[0]) / 1e3) for name in ("RssAnon", "RssFile")]
 
 
 def name_of(number: int) -> str:
     return f"{number:032x}"
 
 
-def add(store: SqliteStore, made: Iterator[Floats], first: int) -> None:
-    starts = np.arange(PER_VIDEO, dtype=np.float32) * 3
-    videos = [
-        (Video(name_of(first + n), 120.0, 640, 360, 0.0), Segments(starts, starts + 3, vectors), ())
-        for n, vectors in enumerate(made)
-    ]
-    store.add(videos, [File(f"/videos/{video.id}.mp4", 1, 1, video.id) for video, _, _ in videos])
-
-
-def mixed(base: Floats, first: int, count: int) -> Iterator[Floats]:
-    """Vectors ``[PER_VIDEO, D]`` of videos: each a mixture of a real one and two near it."""
-    near = neighbours(base)
-    for number in range(first, first + count):
-        random = np.random.default_rng(number)
-        one = random.integers(len(base), size=PER_VIDEO)
-        two = near[one, random.integers(NEIGHBOURS, size=PER_VIDEO)]
-        three = near[two, random.integers(NEIGHBOURS, size=PER_VIDEO)]
-        weights = random.dirichlet([1, 1, 1], size=PER_VIDEO).astype(np.float32)
-        vectors = sum(weights[:, [n]] * base[each] for n, each in enumerate((one, two, three)))
-        yield vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-_NEAR: dict[int, np.ndarray] = {}
-
-
-def neighbours(base: Floats) -> np.ndarray:
-    if id(base) not in _NEAR:
-        _NEAR[id(base)] = np.concatenate(
-            [
-                np.argpartition(-(base[first : first + 1000] @ base.T), NEIGHBOURS + 1, axis=1)[:, : NEIGHBOURS + 1]
-                for first in range(0, len(base), 1000)
-            ]
-        )[:, 1:]
-    return _NEAR[id(base)]
-
-
-def seconds(action: object) -> float:
+def seconds(action: Callable[[], object]) -> float:
     began = time.perf_counter()
-    action()  # type: ignore[operator]
+    action()
     return time.perf_counter() - began
 
 
-def timed(view: View, asked: Floats, among: Collection[str] | None = None) -> dict[str, float]:
-    """Milliseconds of a search for the best ten."""
-    times = [seconds(lambda q=q: view.search(q, TOP, among=among)) for q in asked]
-    return {"median": round(statistics.median(times) * 1e3, 1), "p95": round(float(np.quantile(times, 0.95)) * 1e3, 1)}
-
-
-def recall(store: SqliteStore, view: View, asked: Floats, among: Collection[str] | None = None) -> float:
-    """Share of the best ten scores that a search finds."""
-    best = np.full((len(asked), TOP), -np.inf, np.float32)
-    wanted = view.videos if among is None else among
-    with store.database.read() as connection:
-        for video, vectors in connection.execute("SELECT id, vectors FROM segments JOIN video ON video = key"):
-            if video in wanted:
-                scores = asked @ np.frombuffer(vectors, "<f2").reshape(-1, store.width).astype(np.float32).T
-                best = -np.sort(-np.concatenate([best, scores], axis=1), axis=1)[:, :TOP]
-    found = [view.search(query, TOP, among=among).scores for query in asked]
-    shares = [(scores >= row[len(scores) - 1] - 1e-6).mean() for scores, row in zip(found, best, strict=True)]
-    return round(float(np.mean(shares)), 4)
+def stamps(folder: Path) -> dict[Path, tuple[int, int]]:
+    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.glob("approximate-*/*")}
 
 
 if __name__ == "__main__":
