@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -130,7 +131,7 @@ class Collected:
         filters: dict[str, Collection[str] | None] = {"all": None}
         filters |= {f"filter that keeps {1 / step:.2%}": set(names[::step]) for step in (100, 10_000)}
         asked = {name: self.ask(view, among) for name, among in filters.items()}
-        times = [seconds(lambda query=query: rank(view, query, TOP)) for query in self.asked]
+        times = [seconds(partial(rank, view, query, TOP)) for query in self.asked]
         report["ten videos with their moments, ms"] = round(statistics.median(times) * 1e3, 1)
         report["memory MB, own and of mapped files"] = [now - then for now, then in zip(memory(), before, strict=True)]
         best = self.exact(store, filters | {deleted: set(names) - gone})

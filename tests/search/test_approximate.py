@@ -1,6 +1,6 @@
 """Collections too large for one product: candidates from faiss, exact scores from the database."""
 
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +15,17 @@ WIDTH, PER_VIDEO = 32, 5
 
 
 @pytest.fixture(autouse=True)
-def small_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    lower_limits(monkeypatch)
+
+
+def lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a thousand segments were many."""
     monkeypatch.setattr(approximate, "MAX_EXACT_SEGMENTS", 1000)
     monkeypatch.setattr(sqlite, "MAX_EXACT_SEGMENTS", 1000)
     monkeypatch.setattr(approximate, "EXTEND_ROWS", 100)
     monkeypatch.setattr(approximate, "MAX_FILTERED", 50)
     monkeypatch.setattr(approximate, "usable_cores", lambda: 1)  # threads that wait for each other are slow under load
-    return
 
 
 def videos(first: int, count: int) -> list[tuple[Video, Segments, list]]:
@@ -40,11 +43,23 @@ def add(store: SqliteStore, first: int, count: int) -> None:
     store.add(videos(first, count), [File(f"/v/{n}.mp4", 1, 1, f"{n:024x}") for n in range(first, first + count)])
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an approximate index."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        lower_limits(patch)
+        store = SqliteStore(folder, WIDTH)
+        add(store, 0, 400)
+        store.tidy(queries())
+        store.database.close()
+    return folder
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> SqliteStore:
+def store(made: Path, tmp_path: Path) -> SqliteStore:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     store = SqliteStore(tmp_path, WIDTH)
-    add(store, 0, 400)
-    store.tidy(queries())
     assert isinstance(store.view(), LargeView)
     return store
 
@@ -121,8 +136,11 @@ def test_growth_is_taken_in_and_shrinking_ends_it(store: SqliteStore, tmp_path: 
     view = SqliteStore(tmp_path, WIDTH).view()
     assert isinstance(view, LargeView)
     assert len(view.index.keys) == 500
-    vector = view.segments(f"{450:024x}").vectors[1]
-    assert view.search(vector, 1).videos == [f"{450:024x}"]
+    for number in (450, 7):  # of both files of vectors
+        vector = view.segments(f"{number:024x}").vectors[1]
+        hits = view.search(vector, 1)
+        assert hits.videos == [f"{number:024x}"]
+        assert hits.scores[0] == pytest.approx(1, abs=1e-2)
     store.remove([f"{n:024x}" for n in range(50, 500)], [])
     store.tidy(queries())
     assert not isinstance(store.view(), LargeView)
@@ -135,8 +153,13 @@ def test_without_faiss_or_its_file_search_is_exact(
 ) -> None:
     query = queries()[0]
     expected = exact(store, query, 10)
-    for path in tmp_path.glob("approximate-*/lists.faiss"):
-        path.write_bytes(b"nonsense")
-    assert SqliteStore(tmp_path, WIDTH).view().search(query, 10).videos == expected
+    for name in ("keys.npy", "vectors-*.f2", "lists.faiss"):
+        for path in tmp_path.glob(f"approximate-*/{name}"):
+            content = path.read_bytes()
+            path.write_bytes(content[: len(content) // 2] if name == "vectors-*.f2" else b"")
+            view = SqliteStore(tmp_path, WIDTH).view()
+            assert not isinstance(view, LargeView)
+            assert view.search(query, 10).videos == expected
+            path.write_bytes(content if name != "lists.faiss" else b"nonsense")
     monkeypatch.setattr(approximate, "is_available", lambda: False)
     keep_up(store, queries())

@@ -1,14 +1,14 @@
 """An approximate index for collections whose segments are too many for one product: faiss, IVF with product
 quantisation, from the extra ``centerclip[large]``.
 
-It keeps 64 bytes a segment in a file that is mapped, not read, and gives candidates; their exact scores come from the
-database. It covers the videos up to a key of the database. What is newer is searched exactly, what is gone is left
-out, so that neither adding nor removing a video touches the file."""
+It keeps 64 bytes a segment and gives candidates; their exact scores come from a copy of the vectors in the order of
+their rows, since finding a place inside a blob of the database means reading the blob up to there. Both are files that
+are mapped, not read. They cover the videos up to a key of the database. What is newer is searched exactly, what is gone
+is left out, so that neither adding nor removing a video touches them."""
 
 import json
 import os
 import shutil
-import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
@@ -30,7 +30,7 @@ from .store import Floats, SegmentHits, Segments
 Selection = tuple[NDArray[np.uint8], float]  # a bit for each row, and the share of them that are set
 Batch = tuple[Rows, Rows, Floats]  # keys [V] and sizes [V] of videos, vectors [sum, D]
 NAME = "approximate"  # of the value in the database that names the folder in use, and how that begins
-FORMAT = 1
+FORMAT = 2
 VIDEOS_PER_BATCH = 2000  # read at a time
 MAX_FILTERED = 20_000  # segments that a filter leaves; so few are compared one by one
 EXTEND_SHARE, EXTEND_ROWS = 0.1, 50_000  # of newer rows, of which both are reached when they are taken in
@@ -78,6 +78,11 @@ class ApproximateIndex:
         self.keys: Rows = np.load(folder / "keys.npy")  # [V] ascending
         self.begins: Rows = np.load(folder / "begins.npy")  # [V + 1] first row of each video
         self.sample: Floats = np.load(folder / "sample.npy").astype(np.float32)
+        self.parts = sorted(folder.glob("vectors-*.f2"))
+        width = self.sample.shape[1]
+        self._vectors = [np.memmap(part, "<f2", "r").reshape(-1, width) for part in self.parts]
+        if sum(map(len, self._vectors)) != self.rows:
+            raise ValueError("vectors are missing")
         self._index = faiss.read_index(str(folder / "lists.faiss"), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         self._lock = threading.Lock()
 
@@ -114,6 +119,15 @@ class ApproximateIndex:
         with self._lock:
             _, rows = self._index.search(query[None].astype(np.float32), count, params=parameters)
         return rows[0][rows[0] >= 0]
+
+    def scores(self, rows: Rows, query: Floats) -> Floats:
+        """The exact scores of ascending ``rows`` ``[N]``."""
+        scores, first = [np.zeros(0, np.float32)], 0
+        for part in self._vectors:
+            inside = rows[slice(*np.searchsorted(rows, (first, first + len(part))))]
+            scores.append(part[inside - first].astype(np.float32) @ query)
+            first += len(part)
+        return np.concatenate(scores)
 
     def places_of(self, rows: Rows) -> Rows:
         """The video of each row, as a place in ``keys``."""
@@ -158,11 +172,20 @@ class LargeView(SqliteView):
         if top < 1:
             return SegmentHits([], np.zeros(0, np.float32))
         newer = super().search(query, top, among=among)
-        rows, scores = self._scored(self._candidates(query, top, among), query)
-        videos = [*(self._ids[place] for place in self.index.places_of(rows).tolist()), *newer.videos]
-        scores = np.concatenate([scores, newer.scores])
-        order = np.argsort(-scores, kind="stable")[:top]
-        return SegmentHits([str(videos[place]) for place in order.tolist()], scores[order])
+        rows = np.sort(self._candidates(query, top, among))
+        places = self.index.places_of(rows)
+        scores = np.concatenate([self.index.scores(rows, query), newer.scores])
+        videos = [*(self._ids[place] for place in places.tolist()), *newer.videos]
+        order = np.argsort(-scores, kind="stable")[:top].tolist()
+        there = self._existing({int(self.index.keys[places[at]]) for at in order if at < len(rows)})
+        order = [at for at in order if at >= len(rows) or int(self.index.keys[places[at]]) in there]
+        return SegmentHits([str(videos[at]) for at in order], scores[order])
+
+    def _existing(self, keys: Collection[int]) -> set[int]:
+        """Those of the keys whose videos have not gone since this view was made."""
+        query = "SELECT key FROM video WHERE key IN (SELECT value FROM json_each(?))"
+        with self._database.read() as connection:
+            return {key for (key,) in connection.execute(query, (json.dumps(list(keys)),))}
 
     def sample(self, count: int) -> Floats:
         """Vectors ``[N, D]`` of about ``count`` rows, at most those that were kept when the index was made."""
@@ -183,35 +206,12 @@ class LargeView(SqliteView):
             return np.concatenate([np.arange(*span) for span in zip(begins, ends, strict=True)] or [np.zeros(0, int)])
         return self.index.candidates(query, count, self.index.selection(wanted))
 
-    def _scored(self, rows: Rows, query: Floats) -> tuple[Rows, Floats]:
-        """The exact scores of rows, without those whose video went after this view was made."""
-        rows = np.sort(rows)
-        places = self.index.places_of(rows)
-        numbers, size = rows - self.index.begins[places], 2 * self.width
-        vectors, found = bytearray(), np.ones(len(rows), dtype=bool)
-        with self._database.read() as connection:
-            first = 0
-            while first < len(rows):
-                last = first + int(np.searchsorted(places[first:], places[first], side="right"))
-                try:
-                    with connection.blobopen(
-                        "segments", "vectors", int(self.index.keys[places[first]]), readonly=True
-                    ) as blob:
-                        for number in numbers[first:last].tolist():
-                            blob.seek(number * size)
-                            vectors += blob.read(size)
-                except sqlite3.OperationalError:
-                    found[first:last] = False
-                first = last
-        values = np.frombuffer(vectors, "<f2").reshape(-1, self.width).astype(np.float32)
-        return rows[found], values @ query
-
 
 def open_index(store: SqliteStore, name: str) -> ApproximateIndex | None:
     """The approximate index of a store by its folder's name; None when it, or faiss, is not there."""
     try:
         return ApproximateIndex(store.database.folder / name)
-    except (ImportError, OSError, ValueError, TypeError, KeyError, RuntimeError):
+    except (ImportError, OSError, EOFError, ValueError, TypeError, KeyError, RuntimeError):
         return None
 
 
@@ -290,40 +290,57 @@ def build(target: Path, batches: Callable[[], Iterator[Batch]], width: int, rows
     index = faiss.index_factory(width, f"IVF{lists},PQ{_codes(width)}np", faiss.METRIC_INNER_PRODUCT)
     index.cp.niter, index.cp.spherical = KMEANS_ITERATIONS, True
     index.train(np.ascontiguousarray(training, dtype=np.float32))
-    keys, sizes = _add(index, batches())
-    probes, recall = _tune(index, queries, batches()) if len(queries) else (1, 1.0)
-    _write(target, index, keys, sizes, training, Description(rows, probes, recall))
+    with scratch_folder(target) as scratch:
+        keys, sizes = _add(index, batches(), scratch / _part(0))
+        probes, recall = _tune(index, queries, batches()) if len(queries) else (1, 1.0)
+        sample = training[:: max(1, len(training) // SAMPLE_ROWS)]
+        _write(scratch, index, keys, sizes, sample, Description(rows, probes, recall))
+        scratch.rename(target)
 
 
 def extend(old: ApproximateIndex, fresh: Iterator[Batch], target: Path) -> None:
     """Add videos that are newer to an index: its lists stay as they were trained."""
     index = _faiss().read_index(str(old.folder / "lists.faiss"))
-    keys, sizes = _add(index, fresh)
-    keys, sizes = np.concatenate([old.keys, keys]), np.concatenate([np.diff(old.begins), sizes])
-    _write(target, index, keys, sizes, old.sample, old.description)
+    with scratch_folder(target) as scratch:
+        for part in old.parts:
+            try:
+                (scratch / part.name).hardlink_to(part)
+            except OSError:  # a disk that has no links
+                shutil.copyfile(part, scratch / part.name)
+        keys, sizes = _add(index, fresh, scratch / _part(old.rows))
+        keys, sizes = np.concatenate([old.keys, keys]), np.concatenate([np.diff(old.begins), sizes])
+        _write(scratch, index, keys, sizes, old.sample, old.description)
+        scratch.rename(target)
 
 
-def _add(index: Any, batches: Iterator[Batch]) -> tuple[Rows, Rows]:
-    """Add videos to an index of faiss; their keys and sizes."""
+def _part(first: int) -> str:
+    """The name of a file with vectors, in the order of their rows from ``first`` on."""
+    return f"vectors-{first:012}.f2"
+
+
+def _add(index: Any, batches: Iterator[Batch], part: Path) -> tuple[Rows, Rows]:
+    """Add videos to an index of faiss, and their vectors to a file; their keys and sizes."""
     keys, sizes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for batch_keys, batch_sizes, vectors in batches:
-        if len(vectors):
-            index.add(np.ascontiguousarray(vectors, dtype=np.float32))
-        keys.append(batch_keys)
-        sizes.append(batch_sizes)
+    with part.open("wb") as file:
+        for batch_keys, batch_sizes, vectors in batches:
+            if len(vectors):
+                index.add(np.ascontiguousarray(vectors, dtype=np.float32))
+            vectors.astype("<f2").tofile(file)
+            keys.append(batch_keys)
+            sizes.append(batch_sizes)
     return np.concatenate(keys), np.concatenate(sizes)
 
 
-def _write(target: Path, index: Any, keys: Rows, sizes: Rows, training: Floats, description: Description) -> None:
-    """Write an index of the videos with these keys and sizes, with a sample of its vectors, whole or not at all."""
-    with scratch_folder(target) as scratch:
-        _faiss().write_index(index, str(scratch / "lists.faiss"))
-        np.save(scratch / "keys.npy", keys)
-        np.save(scratch / "begins.npy", np.concatenate([[0], np.cumsum(sizes)]))
-        step = max(1, len(training) // SAMPLE_ROWS)
-        np.save(scratch / "sample.npy", training[::step].astype(np.float16))
-        (scratch / "description.json").write_text(json.dumps(asdict(description)), encoding="utf-8")
-        scratch.rename(target)
+def _write(folder: Path, index: Any, keys: Rows, sizes: Rows, sample: Floats, description: Description) -> None:
+    """Write what an index has beside its vectors: of the videos with these keys and sizes."""
+    _faiss().write_index(index, str(folder / "lists.faiss"))
+    np.save(folder / "keys.npy", keys)
+    np.save(folder / "begins.npy", np.concatenate([[0], np.cumsum(sizes)]))
+    np.save(folder / "sample.npy", sample.astype(np.float16))
+    (folder / "description.json").write_text(json.dumps(asdict(description)), encoding="utf-8")
+    for path in folder.iterdir():  # on the disk before the database names it: its vectors cannot be checked later
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
 
 
 def _tune(index: Any, queries: Floats, batches: Iterator[Batch]) -> tuple[int, float]:

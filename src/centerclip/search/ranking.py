@@ -112,7 +112,10 @@ def rank(
     for seen, video in enumerate(islice(_best_first(view, query, top, among), max_videos)):
         if len(chosen.entries) >= top and seen >= top + SPARE_VIDEOS:
             break
-        segments = view.segments(video)
+        try:
+            segments = view.segments(video)
+        except KeyError:  # it has gone since the view was made
+            continue
         scores = segments.vectors @ query
         best = int(scores.argmax())
         if min_score is not None and scores[best] < min_score:
