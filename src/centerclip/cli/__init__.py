@@ -28,6 +28,7 @@ for panel, command, example in (
     (YOURS, index.index, "index ~/Videos --exclude 'proxy*'"),
     (YOURS, search.search, "search a dog on the beach --after 2024 --save found"),
     (YOURS, serve.serve, "serve --allow-folders ~/Videos"),
+    (YOURS, serve.mcp, "mcp --allow-write ~/Clips"),
     (YOURS, index.status, "status"),
     (YOURS, index.remove, "remove ~/Videos/private"),
     (YOURS, demo.demo, "demo"),

@@ -1,4 +1,4 @@
-"""``centerclip serve``: a page in the browser to search with, and the same as a REST API."""
+"""``centerclip serve``: a page in the browser to search with, and a REST API; ``centerclip mcp``: tools for agents."""
 
 import os
 import re
@@ -20,32 +20,40 @@ PORT = 8000
 MIN_TOKEN_LENGTH = 8
 
 
+Host = Annotated[str, Option(help="Address to listen on. 0.0.0.0 lets other machines in; they need the token.")]
+Port = Annotated[
+    int | None,
+    Option(min=0, max=65535, help="Port; 0 takes any free one.", show_default=f"{PORT}, or the next free one"),
+]
+Token = Annotated[
+    str | None,
+    Option(
+        envvar="CENTERCLIP_TOKEN",
+        help="Secret that clients have to send.",
+        show_default="none on this machine; the one of --token-file with another --host",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    Option(
+        metavar="FILE",
+        help="File that keeps the token; made with a new one if it is not there.",
+        show_default="token in the user's config folder",
+    ),
+]
+Cache = Annotated[
+    Path | None,
+    Option(metavar="DIR", help="Folder for thumbnails and converted video.", show_default="the user's cache folder"),
+]
+
+
 def serve(
     folder: IndexFolder = None,
     device: Device = None,
-    host: Annotated[
-        str, Option(help="Address to listen on. 0.0.0.0 lets other machines in; they need the token.")
-    ] = LOCAL,
-    port: Annotated[
-        int | None,
-        Option(min=0, max=65535, help="Port; 0 takes any free one.", show_default=f"{PORT}, or the next free one"),
-    ] = None,
-    token: Annotated[
-        str | None,
-        Option(
-            envvar="CENTERCLIP_TOKEN",
-            help="Secret that clients have to send.",
-            show_default="none on this machine; the one of --token-file with another --host",
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="File that keeps the token; made with a new one if it is not there.",
-            show_default="token in the user's config folder",
-        ),
-    ] = None,
+    host: Host = LOCAL,
+    port: Port = None,
+    token: Token = None,
+    token_file: TokenFile = None,
     allow_folders: Annotated[
         Path | None,
         Option(
@@ -63,20 +71,13 @@ def serve(
     root_path: Annotated[
         str, Option(metavar="PATH", help="Path under which a proxy shows the server: /clips.", show_default="/")
     ] = "",
-    cache: Annotated[
-        Path | None,
-        Option(
-            metavar="DIR", help="Folder for thumbnails and converted video.", show_default="the user's cache folder"
-        ),
-    ] = None,
+    cache: Cache = None,
     open_page: Annotated[
         bool, Option("--open/--no-open", help="Open the page in the browser, if there is a desktop.")
     ] = True,
     verbose: Annotated[bool, Option("--verbose", help="Print what the server does.")] = False,
 ) -> None:
     """Open a page to search with: type a sentence, see the moments, play them. Ctrl-C stops."""
-    if token is not None and len(token) < MIN_TOKEN_LENGTH:
-        raise typer.BadParameter(f"the token needs at least {MIN_TOKEN_LENGTH} characters", param_hint="--token")
     for origin in allow_origin or ():
         if not re.fullmatch(r"https?://[^/*\s]+", origin):
             raise typer.BadParameter(f"write it as https://example.org, not {origin}", param_hint="--allow-origin")
@@ -86,12 +87,10 @@ def serve(
     from ..search import VideoIndex
     from ..server import ServeSettings
     from ..server.library import index_command
-    from ..server.middleware import is_this_machine
     from ..server.run import bind, serve
     from ..server.settings import cache_folder
 
-    if token is None and (token_file is not None or not is_this_machine(host)):
-        token = _kept_token(token_file or user_config_path("centerclip", appauthor=False) / "token")
+    token = _token(token, token_file, host)
     settings = ServeSettings(
         token=token,
         folders=allow_folders,
@@ -116,6 +115,57 @@ def serve(
         serve(index, settings, listening, log_level="info" if verbose else "warning")
     except KeyboardInterrupt:
         typer.echo("Stopped.", err=True)
+
+
+def mcp(
+    folder: IndexFolder = None,
+    device: Device = None,
+    http: Annotated[bool, Option("--http", help="Listen on a port, instead of standard input and output.")] = False,
+    host: Host = LOCAL,
+    port: Port = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    allow_write: Annotated[
+        Path | None,
+        Option(metavar="DIR", file_okay=False, help="Let agents save clips, in this folder.", show_default="read only"),
+    ] = None,
+    cache: Cache = None,
+) -> None:
+    """Let an agent search the videos: a server of the Model Context Protocol. docs/agents.md has the settings."""
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+    from ..integrations.mcp import make_mcp, mcp_app
+    from ..search import VideoIndex
+    from ..server import ServeSettings
+    from ..server.middleware import MCP_PATH, is_this_machine
+    from ..server.run import bind, http_server
+    from ..server.settings import cache_folder
+
+    settings = ServeSettings(token=_token(token, token_file, host) if http else None, cache=cache or cache_folder())
+    index = VideoIndex(folder, device=device, create=False)
+    clips = None if allow_write is None else allow_write.expanduser().absolute()
+    server, service = make_mcp(index, settings, local=not http or is_this_machine(host), clips=clips)
+    try:
+        if not http:
+            server.run()
+            return
+        listening = bind(host, PORT if port is None else port, try_next=port is None)
+        typer.echo(f"MCP is at {_address(host, listening.getsockname()[1], None).rstrip('/')}{MCP_PATH}")
+        if settings.token is not None:
+            typer.echo(f"Clients have to send the header: Authorization: Bearer {settings.token}")
+        http_server(mcp_app(server, service), settings).run(sockets=[listening])
+    except KeyboardInterrupt:
+        typer.echo("Stopped.", err=True)
+
+
+def _token(given: str | None, file: Path | None, host: str) -> str | None:
+    """The token that clients have to send: the given one, or where other machines can connect the kept one."""
+    from ..server.middleware import is_this_machine
+
+    if given is not None and len(given) < MIN_TOKEN_LENGTH:
+        raise typer.BadParameter(f"the token needs at least {MIN_TOKEN_LENGTH} characters", param_hint="--token")
+    if given is None and (file is not None or not is_this_machine(host)):
+        return _kept_token(file or user_config_path("centerclip", appauthor=False) / "token")
+    return given
 
 
 def _address(host: str, port: int, token: str | None) -> str:

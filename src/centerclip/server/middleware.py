@@ -28,6 +28,7 @@ ALIASES = {"/healthz": "/api/v1/health", "/metrics": "/api/v1/metrics"}  # where
 MAX_BODY_BYTES = 64 * 1024  # of any request but an upload
 COOKIE = "centerclip"
 # What a page needs before it has the token; none of it is private.
+MCP_PATH = "/mcp"  # of `centerclip mcp --http`
 PUBLIC_PATHS = {"/api/v1/health", "/api/v1/login"}
 OWN_SITE = ("same-origin", "none")
 UNSAFE_METHODS = {"POST", "PUT", "PATCH", "DELETE"}
@@ -177,7 +178,7 @@ class AccessControl(_Middleware):
             )
             if foreign and origin not in self.settings.origins:
                 raise Problem("not-allowed", "The request comes from another site's page.")
-        private = scope["path"].startswith("/api/") and scope["path"] not in PUBLIC_PATHS
+        private = scope["path"].startswith(("/api/", MCP_PATH)) and scope["path"] not in PUBLIC_PATHS
         if token is not None and private and not self._has_token(headers, token):
             raise Problem(
                 "token-needed",

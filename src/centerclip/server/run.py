@@ -6,6 +6,7 @@ import socket
 
 import h11
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import CenterClipError, PortTaken
@@ -51,13 +52,18 @@ def serve(index: VideoIndex, settings: ServeSettings, listening: socket.socket, 
 
 
 def make_server(index: VideoIndex, settings: ServeSettings, *, log_level: str = "warning") -> uvicorn.Server:
-    """A server that is not running yet."""
+    """A server of the page and the API that is not running yet."""
+    return http_server(create_app(index, settings), settings, log_level=log_level)
+
+
+def http_server(app: ASGIApp, settings: ServeSettings, *, log_level: str = "warning") -> uvicorn.Server:
+    """A server of any application, with the limits of the settings, that is not running yet."""
 
     class Protocol(BoundedProtocol):
         max_connections = settings.connections
 
     config = uvicorn.Config(
-        create_app(index, settings),
+        app,
         http=Protocol,
         ws="none",
         lifespan="on",

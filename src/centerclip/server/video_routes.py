@@ -21,6 +21,7 @@ from ..search.results import Filters
 from ..search.store import File
 from ..video.cut import PIECE_SECONDS, codec_of, copy_clip, encode_clip, encode_piece
 from ..video.errors import VideoError
+from .library import Library
 from .media import cached_frame, frame
 from .middleware import is_local
 from .problems import Problem, problem_responses
@@ -220,14 +221,21 @@ class OpenFileResponse(FileResponse):
 def _list(service: Service, options: dict[str, Any], sort: str, offset: int, limit: int) -> VideoList:
     library = service.library
     folder = str(library.folder(options["folder"])) if options["folder"] else None
-    filters = Filters(**{**options, "folder": folder})
+    total, entries = list_entries(library, Filters(**{**options, "folder": folder}), sort, offset, limit)
+    page = [Video.model_validate(video_fields(library, entry)) for entry in entries]
+    return VideoList(total=total, offset=offset, videos=page)
+
+
+def list_entries(
+    library: Library, filters: Filters, sort: str, offset: int, limit: int
+) -> tuple[int, list[VideoEntry]]:
+    """How many videos pass the filters, and ``limit`` of them from ``offset`` on, sorted as :data:`Sorting` says."""
     entries = [entry for entry in library.videos() if _matches(entry, filters)]
     if sort == "title":
         entries.sort(key=lambda entry: entry.title.casefold())
     elif sort != "place":
         entries.sort(key=lambda entry: -getattr(entry, sort))
-    page = [Video.model_validate(video_fields(library, entry)) for entry in entries[offset : offset + limit]]
-    return VideoList(total=len(entries), offset=offset, videos=page)
+    return len(entries), entries[offset : offset + limit]
 
 
 def _matches(entry: VideoEntry, filters: Filters) -> bool:
