@@ -23,7 +23,7 @@ ENV PATH=/opt/centerclip/bin:$PATH \
     CENTERCLIP_INDEX=/data/index \
     XDG_CACHE_HOME=/data/cache \
     XDG_CONFIG_HOME=/data/config
-USER centerclip
+USER 1000
 WORKDIR /home/centerclip
 VOLUME /data
 EXPOSE 8000

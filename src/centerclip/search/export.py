@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ..errors import SearchError
 from ..files import write_atomic
-from ..video.cut import copy_clip, encode_clip
 from ..video.errors import VideoError
 from ..video.subtitles import plain
 from .ranking import Moment
@@ -34,6 +33,8 @@ def save_clip(hit: Hit, folder: Path, *, exact: bool = False, handles: float = H
     start, end = max(0.0, hit.start - handles), min(hit.duration, hit.end + handles)
     suffix = hit.path.suffix.lower() if hit.path.suffix.lower() in COPIED_CONTAINERS else ".mkv"
     stem = f"{_file_name(hit.title)[:MAX_TITLE]} {_clock(start)}-{_clock(end)}"
+    from ..video.cut import copy_clip, encode_clip  # it imports FFmpeg, which a search without --save does not need
+
     copies = [] if exact else [(copy_clip, suffix), (copy_clip, ".mkv")]
     reason = ""
     for cut, extension in [*copies, (encode_clip, ".mp4")]:
