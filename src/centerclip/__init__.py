@@ -3,8 +3,8 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-# NumPy's threads would wait for their next product with the processor running, while ONNX Runtime wants to use it:
-# with clustering, encoding takes twice as long. It is read when NumPy is imported.
+# NumPy's threads would wait for their next product with the processor running, while ONNX Runtime wants to use it after
+# clustering. It is read when NumPy is imported.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 if TYPE_CHECKING:
