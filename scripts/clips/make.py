@@ -31,26 +31,31 @@ def photograph(path: Path, shot: dict[str, Any], size: tuple[int, int], frames: 
     with Image.open(path) as opened:
         image = opened.convert("RGB")
     widest = min(image.width / size[0], image.height / size[1])  # source pixels for each of the clip's
+    move = shot["move"]
+    if move in ("in", "out"):  # at the focus, as far as the borders allow
+        boxes = [_view(image, size, share * widest, *shot["focus"], centred=True) for share in (1.0, ZOOM)]
+    else:
+        middle = {"left": (0, 0.5), "right": (1, 0.5), "up": (0.5, 0), "down": (0.5, 1)}[move]
+        boxes = [_view(image, size, PAN * widest, *place) for place in ((1 - middle[0], 1 - middle[1]), middle)]
+    first, last = boxes[::-1] if move == "out" else boxes
     for number in range(frames):
         way = number / max(1, frames - 1)
         way = way * way * (3 - 2 * way)  # starts and stops gently
-        move = shot["move"]
-        if move in ("in", "out"):
-            depth = way if move == "in" else 1 - way
-            share = 1 - (1 - ZOOM) * depth
-            x, y = (0.5 + (part - 0.5) * depth for part in shot["focus"])
-        else:
-            share = PAN
-            there = way if move in ("right", "down") else 1 - way
-            x, y = (there, 0.5) if move in ("left", "right") else (0.5, there)
-        width, height = share * widest * size[0], share * widest * size[1]
-        if move in ("in", "out"):  # the focus is the middle of the view, as far as the borders allow
-            left = min(max(x * image.width - width / 2, 0), image.width - width)
-            top = min(max(y * image.height - height / 2, 0), image.height - height)
-        else:
-            left, top = x * (image.width - width), y * (image.height - height)
-        box = (left, top, left + width, top + height)
+        box = tuple(start + way * (end - start) for start, end in zip(first, last, strict=True))
         yield np.asarray(image.resize(size, Image.Resampling.BICUBIC, box=box))
+
+
+def _view(
+    image: Image.Image, size: tuple[int, int], scale: float, x: float, y: float, *, centred: bool = False
+) -> tuple[float, float, float, float]:
+    """A part of a picture, left, top, right, bottom: around a point, or from one end of it (0) to the other (1)."""
+    width, height = scale * size[0], scale * size[1]
+    if centred:
+        left = min(max(x * image.width - width / 2, 0), image.width - width)
+        top = min(max(y * image.height - height / 2, 0), image.height - height)
+    else:
+        left, top = x * (image.width - width), y * (image.height - height)
+    return left, top, left + width, top + height
 
 
 def film(path: Path, shot: dict[str, Any], size: tuple[int, int], frames: int, fps: int) -> Iterator[NDArray[np.uint8]]:

@@ -16,7 +16,7 @@ from huggingface_hub import constants
 from centerclip import CenterCLIP
 from centerclip.model import ModelError, ModelNotFound, NotADualEncoder, hub
 from centerclip.model.backbone import open_backbone
-from centerclip.model.hub import find_model, is_hub_name
+from centerclip.model.hub import DEFAULT_MODEL, default_model, find_model, is_hub_name
 
 from . import tiny
 from .hub_server import serve
@@ -377,7 +377,7 @@ def test_what_the_cache_lacks_is_named_and_fetched(server, sharded, lacking, nam
     server.gets.clear()
     with monkeypatch.context() as patch:
         patch.setattr(constants, "HF_HUB_OFFLINE", True)
-        sentence = rf"only partly on this machine \(missing: {named}\).*HF_HUB_OFFLINE is set.*--model demo"
+        sentence = rf"only partly on this machine \(missing: {named}\).*HF_HUB_OFFLINE is set.*--model small"
         with pytest.raises(ModelNotFound, match=sentence):
             find_model(NAME)
     assert find_model(NAME) == folder
@@ -432,6 +432,30 @@ def test_names(tmp_path, monkeypatch, server, laion):
         find_model(tmp_path)
     with pytest.raises(ModelNotFound, match="called owner/name"):
         find_model("clip")
+
+
+# ---- the model of a new index -------------------------------------------------------------------------------
+
+
+def test_the_default_is_taken_where_the_hub_answers_or_the_cache_has_it(server, laion):
+    server.add(DEFAULT_MODEL, laion)
+    assert default_model() == (DEFAULT_MODEL, "")
+    find_model(DEFAULT_MODEL)
+    server.silent = True  # nobody is asked
+    assert default_model() == (DEFAULT_MODEL, "")
+
+
+def test_the_small_model_is_taken_where_the_hub_cannot_be_reached(server, laion, monkeypatch):
+    name, reason = default_model()  # it answers, and has no such model
+    assert (name, bool(reason)) == ("small", True)
+    monkeypatch.setattr(hub, "DEFAULT_SECONDS", 0.3)
+    server.add(DEFAULT_MODEL, laion)
+    server.silent = True
+    assert default_model() == ("small", "no answer within 0.3 s")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert default_model() == ("small", "HF_HUB_OFFLINE is set")
+    offline(server)
+    assert default_model()[0] == "small"
 
 
 # ---- what is said -------------------------------------------------------------------------------------------

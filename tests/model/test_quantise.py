@@ -1,6 +1,7 @@
 """8-bit weights: close to float32, also where a few tokens are far larger than the others."""
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
@@ -41,8 +42,6 @@ def cosine(folder, rgb):
 
 
 def operators(form):
-    import onnx
-
     graph = onnx.load(str(form.graph("vision", "int8")), load_external_data=False).graph
     return [node.op_type for node in graph.node]
 
@@ -74,3 +73,14 @@ def test_smoothing_changes_nothing_but_rounding(folder, monkeypatch):
     monkeypatch.setattr(quantise._Tower, "replace", lambda self, products: None)
     value, _ = cosine(folder, tiny.videos(2, frames=4).numpy())
     assert value == pytest.approx(1, abs=1e-5)
+
+
+def test_word_vectors_take_8_bits_and_stay_close(folder):
+    sentences = ["a dog runs", "two cats", "a red boat on the water at night"]
+    form = conversion.add_int8(conversion.convert(folder), lambda: tiny.videos(2, frames=4).numpy())
+    exact = OnnxEncoder(folder, frames=4, precision="float32")
+    lower = exact.in_precision("int8")
+    assert (exact.encode_sentences(sentences) * lower.encode_sentences(sentences)).sum(-1).min() > 0.999
+    graph = onnx.load(str(form.graph("text", "int8")), load_external_data=False).graph
+    tables = {each.name: each.data_type for each in graph.initializer if "word_embeddings" in each.name}
+    assert sorted(tables.values()) == [onnx.TensorProto.FLOAT, onnx.TensorProto.INT8]  # scales, and whole numbers

@@ -388,6 +388,19 @@ def test_another_model_is_told_before_what_it_cannot_do(index: VideoIndex, monke
         VideoIndex(index.folder, model="demo").add()
 
 
+def test_a_new_index_says_that_it_takes_the_small_model_and_keeps_it(
+    videos: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("centerclip.search.index.default_model", lambda: (str(model), "no network"))
+    index = VideoIndex(tmp_path / "new")
+    with pytest.warns(UserWarning, match=r"cannot be reached \(no network\).*small model.*--reindex --model laion/CLIP"):
+        index.add(videos)
+    monkeypatch.setattr("centerclip.search.index.default_model", lambda: pytest.fail("an index keeps its model"))
+    assert VideoIndex(tmp_path / "new").add(videos).unchanged == 3
+    assert VideoIndex(tmp_path / "new").add(reindex=True).added == 3
+    assert VideoIndex(tmp_path / "new").status().model == str(model)
+
+
 def test_reindex_makes_it_again_with_another_setting(index: VideoIndex, videos: Path, tmp_path: Path) -> None:
     ids = [entry.video_id for entry in index.videos()]
     again = VideoIndex(tmp_path / "index", model=open_tiny(), every=0.05)

@@ -203,7 +203,7 @@ def _model(settings: "IndexSettings") -> Finding:
         return Finding(False, "model", str(error))
     runs = f"runs on {how['engine']} ({how['device']}) in {how['precision']}"
     measured = [
-        f"{name} is {each['speed']:.1f} times as fast, cosine to float32 {each['cosine']:.4f}"
+        f"{name} is {each['speed']:.1f} times as fast on {each['processor']}, cosine to float32 {each['cosine']:.4f}"
         for name, each in how["measured"].items()
     ]
     return Finding(True, "model", "; ".join(["opens, and is the one that the index was made with", runs, *measured]))

@@ -4,6 +4,7 @@ import itertools
 import json
 import shlex
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+from ..bundled import SMALL
 from ..model.hub import DEFAULT_MODEL
 from .common import AsJson, Device, IndexFolder, count, length, printable, progress, size
 
@@ -33,7 +35,11 @@ def index(
     folder: IndexFolder = None,
     model: Annotated[
         str | None,
-        Option(help=f"Hub name, folder or checkpoint; {DEFAULT_MODEL} for a new index.", show_default="the index's"),
+        Option(
+            help=f"Hub name, folder, checkpoint, or {SMALL}, which comes with CenterCLIP. For a new index "
+            f"{DEFAULT_MODEL}, or {SMALL} where the hub cannot be reached.",
+            show_default="the index's",
+        ),
     ] = None,
     clustering: Annotated[
         str | None,
@@ -133,7 +139,9 @@ def _run(video_index: "VideoIndex", as_json: bool, paths: list[Path], only_news:
             bar.indexing(at)
 
         try:
-            report = video_index.add(*paths, on_progress=show, **options)
+            with warnings.catch_warnings():
+                warnings.showwarning = lambda message, *_: typer.echo(f"centerclip: {message}", err=True)
+                report = video_index.add(*paths, on_progress=show, **options)
         except KeyboardInterrupt as interrupt:
             done = "indexed" if last.task == "indexing" else "read"
             videos = f"{last.finished:,} of {last.total:,} videos are {done} and kept"

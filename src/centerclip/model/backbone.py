@@ -92,6 +92,11 @@ def _load_weights(model_class: Any, folder: Path) -> Any:
             folder, local_files_only=True, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
         )
     except (OSError, ValueError, RuntimeError) as error:
+        if any(folder.glob("*.onnx")):
+            raise WrongWeights(
+                f"{folder} holds graphs for ONNX Runtime alone, to index and search with; torch needs the model that "
+                "they were made from"
+            ) from error
         raise WrongWeights(f"{folder} cannot be opened: {first_line(error)}") from error
     except Exception as error:  # safetensors and pickle have errors of their own
         raise WrongWeights(f"the weights in {folder} are damaged: {first_line(error)}") from error

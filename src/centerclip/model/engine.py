@@ -36,6 +36,7 @@ from .conversion import (
     find_form,
     keep_report,
     load_report,
+    read_form,
     report_file,
     said,
     vision_parts,
@@ -90,7 +91,7 @@ def open_encoder(
     clustering; otherwise torch. ``engine="onnxruntime"`` never imports torch.
 
     Args:
-        name: a Hugging Face hub name, a folder, ``"demo"``, or, with torch, a checkpoint file.
+        name: a Hugging Face hub name, a folder, ``"small"``, ``"demo"``, or, with torch, a checkpoint file.
         revision: a branch, tag or commit of a model on the hub.
         clustering: the paper's notation, ``"none"`` by default.
         frames: of a window, 12 by default.
@@ -108,7 +109,7 @@ def open_encoder(
     if engine == "auto" and has_torch and (device in ("cuda", "mps") or (device is None and _may_have_gpu())):
         from .centerclip import find_device
 
-        if find_device(device).type != "cpu":
+        if find_device(device).type != "cpu" and not _is_exported(Path(resolve_model(name)).expanduser()):
             engine = "torch"
     if precision == "bfloat16":
         reason = "bfloat16 is a precision of torch"
@@ -182,6 +183,12 @@ def export_model(name: str | Path, target: Path, *, precision: str = "auto") -> 
     files = export_form(encoder._form, folder, target, precisions)
     sizes = {file: (target / file).stat().st_size for file in files}
     return {"folder": str(target), "precisions": precisions, "files": sizes, "measured": encoder.report}
+
+
+def _is_exported(folder: Path) -> bool:
+    """Whether a folder holds the form for ONNX Runtime and no weights that torch reads, as the small model's does."""
+    weights = (*folder.glob("model*.safetensors*"), *folder.glob("pytorch_model*.bin*"))
+    return read_form(folder) is not None and not weights
 
 
 def _may_have_gpu() -> bool:
@@ -435,7 +442,8 @@ class OnnxEncoder:
             if wanted == "int8":
                 raise ModelError(f"{self.folder} holds no 8-bit weights; choose {EXACT}, or export it with int8")
             return EXACT
-        if not has_exact:  # it was compared where it was exported
+        if not has_exact:  # it was compared where it was exported; the graphs are for the processor
+            self._providers = self._providers[-1:]
             return "int8"
         closeness = read_report(self.report, "int8") or self._compare()
         if wanted == "int8" and closeness.complaint:

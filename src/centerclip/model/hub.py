@@ -11,6 +11,7 @@ import importlib.util
 import json
 import re
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..bundled import resolve_model
+from ..bundled import SMALL, resolve_model
 from ..errors import ModelError, ModelNotFound, NotADualEncoder, first_few, first_line
 from ..files import lock_file, write_atomic
 
@@ -46,13 +47,14 @@ SAFE_WEIGHTS, PICKLED_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 EXPORTED = (".onnx", ".onnx.data")  # so end the files that `centerclip export` writes, with SETTINGS_FILE beside them
 
 HUB_SECONDS = 15.0  # how long the hub may be silent
+DEFAULT_SECONDS = 5.0  # how long it may take to answer where a model that is here would do as well
 RETRIES = 3  # in a row, without a byte in between
 RETRY_SECONDS = 1.0
 COMMIT = re.compile(r"[0-9a-f]{40}")
 PLAIN_NAME = re.compile(r"[\w.-]+")  # of a file: no path
 OFFLINE_HINT = (
     "Try again with a connection, or use a model on this machine: a folder that save_pretrained wrote "
-    "(--model my-folder), or the small one that comes with CenterCLIP (--model demo)"
+    f"(--model my-folder), or the small one that comes with CenterCLIP (--model {SMALL})"
 )
 
 OnBytes = Callable[[int, int], object]  # (bytes that are here, bytes in all)
@@ -70,7 +72,7 @@ def find_model(
     """The folder of a model on this machine; a model on the hub is fetched first, where it is not here yet.
 
     Args:
-        name: a folder, ``"demo"``, or a hub name as ``"owner/name"`` or ``"owner/name@revision"``.
+        name: a folder, ``"small"``, ``"demo"``, or a hub name as ``"owner/name"`` or ``"owner/name@revision"``.
         revision: a branch, tag or commit of the model on the hub; its main branch by default.
         exported: take what ``centerclip export`` wrote, where the hub has it, in place of the weights.
         on_progress: called with the bytes that have arrived and all bytes, while something is fetched; by default
@@ -89,6 +91,38 @@ def find_model(
     if not is_hub_name(name):
         raise ModelNotFound(f"there is no file or folder {path}; a model on the Hugging Face hub is called owner/name")
     return _from_hub(str(name), revision, exported, on_progress)
+
+
+def default_model() -> tuple[str, str]:
+    """The model for a new index, and why it is the small one; an empty reason where it is the default.
+
+    The default is taken where it is in the cache, or the hub answers; the answer is waited for a few seconds.
+    """
+    from huggingface_hub import constants
+
+    store = _store(DEFAULT_MODEL)
+    snapshot = _cached_snapshot(store, None)
+    if snapshot and not _missing_files(snapshot, exported=True):
+        return DEFAULT_MODEL, ""
+    if constants.HF_HUB_OFFLINE:
+        return SMALL, "HF_HUB_OFFLINE is set"
+    from huggingface_hub import HfApi
+
+    reasons = [f"no answer within {DEFAULT_SECONDS:g} s"]
+
+    def ask() -> None:
+        try:
+            HfApi().model_info(DEFAULT_MODEL, timeout=DEFAULT_SECONDS)
+            reasons.append("")
+        except Exception as error:  # httpx, sockets, proxies, a page of a hotel: many kinds, one thing to do
+            reasons.append(first_line(error))
+
+    # In a thread of its own: looking up a name knows no time limit.
+    asking = threading.Thread(target=ask, daemon=True)
+    with _quiet():
+        asking.start()
+        asking.join(DEFAULT_SECONDS)
+    return (SMALL, reasons[-1]) if reasons[-1] else (DEFAULT_MODEL, "")
 
 
 def is_hub_name(name: str | Path) -> bool:
@@ -139,9 +173,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _from_hub(name: str, revision: str | None, exported: bool, on_progress: OnBytes | None) -> Path:
     """The folder of a hub model: from the cache if it is there whole, else what is missing is fetched."""
-    from huggingface_hub import constants  # alone it imports no network: a search needs no more
-
-    store = Path(constants.HF_HUB_CACHE).expanduser() / f"models--{name.replace('/', '--')}"
+    store = _store(name)
     snapshot = _cached_snapshot(store, revision)
     missing = _missing_files(snapshot, exported) if snapshot else []
     if snapshot and not missing:
@@ -149,6 +181,13 @@ def _from_hub(name: str, revision: str | None, exported: bool, on_progress: OnBy
     progress = _progress[0] if _progress and not on_progress else lambda: nullcontext(on_progress or _no_progress)
     with _explained(name, revision, store, missing), _quiet(), progress() as report:
         return _fetch(name, revision, store, exported, report)
+
+
+def _store(name: str) -> Path:
+    """Where the cache keeps a model."""
+    from huggingface_hub import constants  # alone it imports no network: a search needs no more
+
+    return Path(constants.HF_HUB_CACHE).expanduser() / f"models--{name.replace('/', '--')}"
 
 
 def _no_progress(done: int, total: int) -> None:

@@ -1,7 +1,7 @@
 """Which precision a model runs in on this machine: the fastest that stays close to float32, as measured here.
 
 A lower precision is compared with float32 once, when a model is converted, on the processor that will use it: frames of
-the clips that come with CenterCLIP, drawn frames, and sentences. The report is kept beside the model.
+the film clips that come with CenterCLIP, drawn frames, and sentences. The report is kept beside the model.
 """
 
 import platform
@@ -137,8 +137,8 @@ def compare(exact: "VideoEncoder", lower: "VideoEncoder", clustering: str) -> Cl
 
 
 def sample_windows(preprocess: "Preprocess") -> Pixels:
-    """Frames to compare on, ``[WINDOWS, WINDOW_FRAMES, size, size, 3]``: of bundled clips, then drawn ones."""
-    clips = list(find_videos(Path(bundled.__file__).parent))
+    """Frames to compare on, ``[WINDOWS, WINDOW_FRAMES, size, size, 3]``: of photographs, then drawn ones."""
+    clips = list(find_videos(bundled.FILM))
     clips = clips[:: max(1, 2 * len(clips) // WINDOWS)][: WINDOWS // 2]
     windows = []
     for clip in clips:

@@ -11,7 +11,7 @@ in a few channels, which such a scale would serve and nothing else. So, as measu
 
 Weights use 7 of the 8 bits: without VNNI instructions, sums of full products overflow. In the text tower, whose few
 tokens leave more time, every token and every 128 weights have a scale (``MatMulNBits``): closer still, and a sentence
-does not depend on the others of a batch.
+does not depend on the others of a batch. The table of word vectors, most of a small tower, has one for each row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +70,8 @@ def quantise_vision(model: "ModelProto", float32: "InferenceSession", samples: N
 def quantise_text(model: "ModelProto") -> None:
     """Give the layers of a text tower 8-bit weights, in place."""
     tower = _Tower(model.graph)
-    tower.replace({node.name: _block_product for node in tower.layers() if not _is_edge(node)})
+    products: dict[str, Product] = {node.name: _block_product for node in tower.layers() if not _is_edge(node)}
+    tower.replace(products | {node.name: _row_lookup for node in tower.tables()})
     if not any(each.domain == MICROSOFT for each in model.opset_import):
         model.opset_import.add(domain=MICROSOFT, version=1)
 
@@ -102,6 +103,11 @@ class _Tower:
     def layers(self) -> "list[NodeProto]":
         """The products with constant weights ``[K, N]``."""
         return [node for node in self.graph.node if node.op_type == "MatMul" and node.input[1] in self.constants]
+
+    def tables(self) -> "list[NodeProto]":
+        """What looks rows up in a constant table ``[V, W]`` of vectors."""
+        looked_up = (node for node in self.graph.node if node.op_type == "Gather" and node.input[0] in self.constants)
+        return [node for node in looked_up if self.weight(node.input[0]).ndim == 2]
 
     def norms(self, layers: "list[NodeProto]") -> "Iterator[tuple[NodeProto, list[NodeProto]]]":
         """The layer norms that feed nothing but layers, with those."""
@@ -139,12 +145,13 @@ class _Tower:
             if node.name not in products:
                 nodes.append(node)
                 continue
-            new, arrays = products[node.name](node, self.weight(node.input[1]))
+            (old,) = [name for name in node.input if name in self.constants]
+            new, arrays = products[node.name](node, self.weight(old))
             for each in new:  # what quantises an input is shared by the layers that read it
                 if each.name not in made:
                     made.add(each.name)
                     nodes.append(each)
-            self.constants.pop(node.input[1], None)
+            del self.constants[old]
             for name, array in arrays.items():
                 self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
         tensors = list(self.constants.values())
@@ -215,6 +222,21 @@ def _block_product(node: "NodeProto", weight: Array) -> "tuple[list[NodeProto], 
         accuracy_level=4,  # 8 bits
     )
     return [product], {f"{name}/q": values, f"{name}/s": scale.astype(np.float32)}
+
+
+def _row_lookup(node: "NodeProto", table: Array) -> "tuple[list[NodeProto], dict[str, Any]]":
+    """Rows of a table ``[V, W]`` in 8 bits, each with its scale."""
+    from onnx import TensorProto, helper
+
+    (name, ids), result = node.input, node.output[0]
+    scale = np.maximum(np.abs(table).max(axis=1, keepdims=True), 1e-12) / 127
+    nodes = [
+        helper.make_node("Gather", [f"{name}/q", ids], [f"{result}/q"], name=f"{result}/q"),
+        helper.make_node("Gather", [f"{name}/s", ids], [f"{result}/s"], name=f"{result}/s"),
+        helper.make_node("Cast", [f"{result}/q"], [f"{result}/f"], name=f"{result}/f", to=TensorProto.FLOAT),
+        helper.make_node("Mul", [f"{result}/f", f"{result}/s"], [result], name=node.name),
+    ]
+    return nodes, {f"{name}/q": np.rint(table / scale).astype(np.int8), f"{name}/s": scale.astype(np.float32)}
 
 
 def _rounded(weight: Array) -> tuple[Array, Array]:

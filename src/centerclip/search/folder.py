@@ -14,7 +14,6 @@ from pathlib import Path
 
 from ..errors import DamagedIndex, DiskFull, IndexBusy, SearchError, first_line
 from ..files import lock_file
-from ..model.hub import DEFAULT_MODEL as DEFAULT_MODEL
 
 # A CLIP of the hub never saw clustering: weighing centres by their clusters changes it least (docs/results.md).
 DEFAULT_METHOD, DEFAULT_SHARE = "kmedoids[proportional]", "1/3"

@@ -4,6 +4,7 @@ import glob
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,10 +14,10 @@ import numpy as np
 
 from ..errors import DamagedIndex, IndexNotFound, ModelError, OtherSettings, SearchError, SettingError
 from ..files import content_id, find_videos, is_below
+from ..model.hub import DEFAULT_MODEL, default_model
 from ..video.sampling import Windows
 from .folder import (
     DEFAULT_EVERY,
-    DEFAULT_MODEL,
     IndexSettings,
     default_folder,
     explain_errors,
@@ -135,8 +136,9 @@ class VideoIndex:
 
     Args:
         folder: where the index is, or will be; by default ``$CENTERCLIP_INDEX`` or the user's data folder.
-        model: a hub name, a folder, a checkpoint or an open :class:`~centerclip.CenterCLIP`. An index keeps to the
-            model that it was made with: name it once.
+        model: a hub name, a folder, a checkpoint or an open :class:`~centerclip.CenterCLIP`; ``"small"`` comes with
+            CenterCLIP and is taken where the default of a new index, a CLIP on the hub, cannot be had. An index keeps
+            to the model that it was made with: name it once.
         clustering: the paper's notation; for a new index ``"kmedoids[proportional]:B6-4,1/3"`` (after half of the
             model's blocks), unless the model's folder says otherwise.
         frames: frames of a window; 12 for a new index, unless the model's folder says otherwise.
@@ -537,7 +539,7 @@ class VideoIndex:
 
     def _make(self, earlier: IndexSettings | None, roots: list[str], ignore: list[str]) -> IndexState:
         """Make an empty index, with the earlier settings where none are given."""
-        name = self._model or (earlier.model if earlier else DEFAULT_MODEL)
+        name = self._model or (earlier.model if earlier else _default_model())
         clustering, frames = self._clustering, self._frames
         if earlier is not None and str(name) == earlier.model:
             clustering, frames = clustering or earlier.clustering, frames or earlier.frames
@@ -570,6 +572,19 @@ class VideoIndex:
         if settings != state.settings:
             self._database.save_settings(settings)
         return self._open()
+
+
+def _default_model() -> str:
+    """The model of a new index; a warning says so where it is the small one."""
+    name, reason = default_model()
+    if reason:
+        warnings.warn(
+            f'the Hugging Face hub cannot be reached ({reason}): the index is made with "{name}", the small model that '
+            f"comes with CenterCLIP. For a better one, with a connection: centerclip index --reindex --model "
+            f"{DEFAULT_MODEL}",
+            stacklevel=2,
+        )
+    return name
 
 
 def _absolute(path: AnyPath) -> Path:
