@@ -421,3 +421,19 @@ def test_what_needs_torch_says_what_to_type(models, tmp_path, monkeypatch):
 def test_a_device_that_is_not_there(models):
     with pytest.raises(ModelError, match='no device "cuda"'):
         OnnxEncoder(models["clip"][1], device="cuda")
+
+
+def test_8_bit_weights_alone_open_without_a_gate(models, tmp_path, monkeypatch):
+    """As the small model is shipped: whatever the processor, and also where torch has a GPU."""
+    _, folder = models["dual"]
+    form = conversion.add_int8(conversion.convert(folder), lambda: tiny.videos(2, frames=4).numpy())
+    conversion.export_form(form, folder, tmp_path / "small", ["int8"])
+    monkeypatch.setattr(engine, "compare", lambda *_: pytest.fail("there is nothing to compare with"))
+    monkeypatch.setattr(engine, "_may_have_gpu", lambda: True)
+    monkeypatch.setattr("centerclip.model.centerclip.find_device", lambda device: type("GPU", (), {"type": "cuda"}))
+    encoder = open_encoder(tmp_path / "small")
+    assert (encoder.engine, encoder.precision) == ("onnxruntime", "int8")
+    with pytest.raises(ModelError, match="graphs for ONNX Runtime alone"):
+        CenterCLIP.from_pretrained(tmp_path / "small", device="cpu")
+    with pytest.raises(ModelError, match="holds 8-bit weights alone"):
+        open_encoder(tmp_path / "small", precision="float32")

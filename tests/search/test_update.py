@@ -393,7 +393,9 @@ def test_a_new_index_says_that_it_takes_the_small_model_and_keeps_it(
 ) -> None:
     monkeypatch.setattr("centerclip.search.index.default_model", lambda: (str(model), "no network"))
     index = VideoIndex(tmp_path / "new")
-    with pytest.warns(UserWarning, match=r"cannot be reached \(no network\).*small model.*--reindex --model laion/CLIP"):
+    with pytest.warns(
+        UserWarning, match=r"cannot be reached \(no network\).*small model.*--reindex --model laion/CLIP"
+    ):
         index.add(videos)
     monkeypatch.setattr("centerclip.search.index.default_model", lambda: pytest.fail("an index keeps its model"))
     assert VideoIndex(tmp_path / "new").add(videos).unchanged == 3
