@@ -446,6 +446,8 @@ def test_the_default_is_taken_where_the_hub_answers_or_the_cache_has_it(server, 
 
 
 def test_the_small_model_is_taken_where_the_hub_cannot_be_reached(server, laion, monkeypatch):
+    assert default_model()[0] == (DEFAULT_MODEL if not hub.has_small() else "small")
+    monkeypatch.setattr(hub, "has_small", lambda: True)
     name, reason = default_model()  # it answers, and has no such model
     assert (name, bool(reason)) == ("small", True)
     monkeypatch.setattr(hub, "DEFAULT_SECONDS", 0.3)

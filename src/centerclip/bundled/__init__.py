@@ -15,6 +15,11 @@ def small_model() -> Path:
     return _present(FOLDER / SMALL, "centerclip.json")
 
 
+def has_small() -> bool:
+    """Whether this copy of CenterCLIP has the small model; one made from a clone without its weights has not."""
+    return (FOLDER / SMALL / "centerclip.json").is_file()
+
+
 def film_clips() -> Path:
     """The folder of the bundled clips of photographs and old films; ``clips.csv`` in it says what each shows."""
     return _present(FILM)

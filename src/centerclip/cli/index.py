@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from ..bundled import SMALL
 from ..model.hub import DEFAULT_MODEL
 from .common import AsJson, Device, IndexFolder, count, length, printable, progress, size
 
@@ -35,11 +34,7 @@ def index(
     folder: IndexFolder = None,
     model: Annotated[
         str | None,
-        Option(
-            help=f"Hub name, folder, checkpoint, or {SMALL}, which comes with CenterCLIP. For a new index "
-            f"{DEFAULT_MODEL}, or {SMALL} where the hub cannot be reached.",
-            show_default="the index's",
-        ),
+        Option(help=f"Hub name, folder or checkpoint; {DEFAULT_MODEL} for a new index.", show_default="the index's"),
     ] = None,
     clustering: Annotated[
         str | None,

@@ -136,9 +136,8 @@ class VideoIndex:
 
     Args:
         folder: where the index is, or will be; by default ``$CENTERCLIP_INDEX`` or the user's data folder.
-        model: a hub name, a folder, a checkpoint or an open :class:`~centerclip.CenterCLIP`; ``"small"`` comes with
-            CenterCLIP and is taken where the default of a new index, a CLIP on the hub, cannot be had. An index keeps
-            to the model that it was made with: name it once.
+        model: a hub name, a folder, a checkpoint or an open :class:`~centerclip.CenterCLIP`. An index keeps to the
+            model that it was made with: name it once.
         clustering: the paper's notation; for a new index ``"kmedoids[proportional]:B6-4,1/3"`` (after half of the
             model's blocks), unless the model's folder says otherwise.
         frames: frames of a window; 12 for a new index, unless the model's folder says otherwise.
