@@ -377,7 +377,7 @@ def test_what_the_cache_lacks_is_named_and_fetched(server, sharded, lacking, nam
     server.gets.clear()
     with monkeypatch.context() as patch:
         patch.setattr(constants, "HF_HUB_OFFLINE", True)
-        sentence = rf"only partly on this machine \(missing: {named}\).*HF_HUB_OFFLINE is set.*--model small"
+        sentence = rf"only partly on this machine \(missing: {named}\).*HF_HUB_OFFLINE is set.*--model (small|demo)"
         with pytest.raises(ModelNotFound, match=sentence):
             find_model(NAME)
     assert find_model(NAME) == folder
