@@ -107,8 +107,8 @@ def test_times_end_where_only_the_start_of_a_video_is_used(tmp_path: Path) -> No
     whole, start, short = spans_of(model, encoded)
     assert whole == short == [(0.0, pytest.approx(1.0)), (pytest.approx(1.0), pytest.approx(2.0))]
     assert start == [(0.0, pytest.approx(0.5)), (pytest.approx(0.5), pytest.approx(1.0))]
-    assert torch.equal(encoded.segments[0], encoded.segments[2])
-    assert not torch.equal(encoded.segments[0], encoded.segments[1])
+    assert torch.allclose(encoded.segments[0], encoded.segments[2], atol=1e-5)  # rows of one batch may round apart
+    assert not torch.allclose(encoded.segments[0], encoded.segments[1], atol=1e-5)
 
 
 def test_wrong_usage_is_2(place: Path, tmp_path: Path) -> None:
