@@ -338,6 +338,38 @@ def test_all_videos_can_be_browsed_and_sorted(page: Page):
     expect(page.locator("#sorting")).to_be_hidden()
 
 
+def test_hits_leave_the_page_and_searches_are_remembered(page: Page, tmp_path: Path):
+    page.fill("#q", "a red boat")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#hits .card .score")
+    until(page, "document.querySelector('#figures').textContent.includes('videos')")
+    page.locator("#show-timeline").click()
+    assert not complaints(page)
+    page.locator("#timeline-format").select_option("fcpxml")
+    with page.expect_download() as saving:
+        page.locator("#timeline-dialog .strong").click()
+    assert saving.value.suggested_filename == "a red boat.fcpxml"
+    saving.value.save_as(tmp_path / "saved.fcpxml")
+    assert "<asset-clip" in (tmp_path / "saved.fcpxml").read_text()
+    carried = """(alt) => {
+        const data = new DataTransfer();
+        const event = new DragEvent("dragstart", { bubbles: true, dataTransfer: data, altKey: alt });
+        document.querySelector("#hits .card").dispatchEvent(event);
+        document.querySelector("#hits .card").dispatchEvent(new DragEvent("dragend", { bubbles: true }));
+        return data.getData("DownloadURL");
+    }"""
+    assert re.fullmatch(r"video/mp4:.+ \d+\.\d\d\.mp4:http://.+/clip\.mp4\?start=.+", page.evaluate(carried, False))
+    assert re.fullmatch(r"video/mp4:.+:http://.+/stream", page.evaluate(carried, True))
+    page.keyboard.press("Escape")
+    page.fill("#q", "")
+    chip = page.locator("#recent .chip")
+    expect(chip).to_have_text(["a red boat"])
+    assert not complaints(page)
+    chip.click()
+    page.wait_for_url(re.compile("q=a\\+red\\+boat"))
+    expect(page.locator("#recent")).to_be_hidden()
+
+
 def test_a_moment_can_be_saved_and_its_file_shown(
     page: Page, tmp_path: Path, index: VideoIndex, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -53,6 +53,7 @@ def test_every_route_is_documented_with_an_example(client: httpx.Client):
         "/videos/{video_id}/similar": {"get"},
         "/videos/{video_id}/frames/{time}.jpg": {"get"},
         "/videos/{video_id}/stream": {"get"},
+        "/timeline": {"post"},
         "/status": {"get"},
         "/health": {"get"},
         "/metrics": {"get"},

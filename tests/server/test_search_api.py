@@ -380,3 +380,20 @@ def test_videos_come_in_pages(client: httpx.Client):
     assert by_name == sorted(by_name)
     for filters, count in (("min_duration=30", 2), ("max_duration=30", 5), ("after=2001", 7), ("before=2001", 0)):
         assert client.get(f"/api/videos?{filters}").json()["total"] == count
+
+
+def test_moments_become_a_timeline(client: httpx.Client, ids: dict[str, str], running: Site) -> None:
+    """With full paths on this machine alone."""
+    moments = [{"video_id": ids[title], "start": 1.0, "end": 2.0, "score": 0.3} for title in ("clip 2", "old")]
+    wanted = {"format": "edl", "name": "a dog", "moments": moments}
+    here = client.post("/api/timeline", json=wanted)
+    assert (here.status_code, here.headers["x-left-out"]) == (200, "0")
+    assert here.text.startswith("TITLE: a dog\nFCM: NON-DROP FRAME\n")
+    assert f"* SOURCE FILE: {running.folder / 'trips' / 'sea' / 'clip 2.mp4'}" in here.text
+    away = client.post("/api/timeline", json={**wanted, "format": "fcpxml"}, headers={"x-forwarded-for": "192.0.2.1"})
+    assert 'src="file:///Videos/trips/sea/clip%202.mp4"' in away.text
+    assert str(running.folder) not in away.text
+    unknown = {**wanted, "moments": [{**moments[0], "video_id": "0" * 32}]}
+    assert client.post("/api/timeline", json=unknown).status_code == 404
+    assert client.post("/api/timeline", json={**wanted, "format": "mov"}).status_code == 422
+    assert client.get("/api/status").json()["timelines"] == ["edl", "fcpxml", "otio", "xml"]

@@ -176,6 +176,24 @@ class NewFolder(BaseModel):
     )
 
 
+class TimelineMoment(BaseModel):
+    """A moment for a timeline."""
+
+    video_id: str = shown("Of a hit.", EXAMPLE_ID, pattern="^[0-9a-f]{32}$")
+    start: float = shown("Seconds.", 12.5, ge=0, le=1e6, allow_inf_nan=False)
+    end: float = shown("Seconds.", 19.5, ge=0, le=1e6, allow_inf_nan=False)
+    score: float = shown("Of the hit, for its marker.", 0.31, default=0.0, ge=-1, le=1)
+
+
+class NewTimeline(BaseModel):
+    """Moments for an editor."""
+
+    format: Literal["edl", "fcpxml", "otio", "xml"] = shown("Those that `status` lists can be written.", "edl")
+    name: str = shown("What was searched for.", "a dog runs", default="hits", max_length=1000)
+    handles: float = shown("Seconds before and after each moment.", 0.5, default=0.5, ge=0, le=60)
+    moments: list[TimelineMoment] = Field(min_length=1, max_length=200)
+
+
 class FolderChoices(ResponseModel):
     """Folders that can be added."""
 
@@ -229,6 +247,7 @@ class ServerStatus(ResponseModel):
     unreadable: int = shown("Files that could not be indexed.", 1)
     failures: list[Unreadable] = Field(description="The first hundred of them.")
     indexing: IndexingState
+    timelines: list[str] = shown("Formats of timelines that can be written.", ["edl", "fcpxml"])
     can_add_folders: bool = Field(description="And remove videos and folders from the index.")
     can_reveal: bool = Field(description="Files can be shown in the file manager: the page is on the server's machine.")
     add_command: str = shown("Adds videos, in a terminal of the server's machine.", "centerclip index ~/Videos")

@@ -2,21 +2,24 @@
 
 import shutil
 import tempfile
-from pathlib import Path
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Depends, File, Form, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Request, Response, UploadFile
 from fastapi import Path as PathParam
 from fastapi import Query as QueryParam
 
-from ..search import Query
+from ..integrations.timelines import formats, make_timeline, write_timeline
+from ..search import Hit, Query
 from ..search.index import Where
 from ..search.results import near_of, seconds_of
 from ..video.container import Limits
 from ..video.errors import NotAVideo, NoVideoStream, TooLarge
+from .middleware import is_local
 from .problems import Problem, problem_responses
-from .schemas import EXAMPLE_FOLDER, EXAMPLE_ID, SearchResults, search_results
+from .schemas import EXAMPLE_FOLDER, EXAMPLE_ID, NewTimeline, SearchResults, search_results
 from .service import Service, ServiceDep
 from .settings import ServeSettings
 
@@ -145,6 +148,21 @@ async def similar(
     return await service.info_pool.run(search_results, service.library, results)
 
 
+@router.post(
+    "/timeline",
+    summary="Moments as a timeline for an editor",
+    response_class=Response,
+    responses=problem_responses(404, 422, 503)
+    | {200: {"content": {"text/plain": {}}, "description": "The file. `x-left-out` counts moments without a file."}},
+)
+async def make_timeline_file(service: ServiceDep, request: Request, wanted: NewTimeline) -> Response:
+    """A file for an editor, with the timecodes of the videos. Full paths are for clients on the server's machine."""
+    text, left_out = await service.frame_pool.run(_timeline, service, wanted, is_local(request))
+    disposition = f'attachment; filename="timeline.{wanted.format}"'
+    headers = {"content-disposition": disposition, "x-left-out": str(left_out)}
+    return Response(text, headers=headers, media_type="text/plain; charset=utf-8")
+
+
 async def encode_query(service: Service, q: str | None, query: str | None) -> Query | None:
     """The query of a sentence, or of the name of an earlier query; None without either."""
     if query is not None:
@@ -161,6 +179,25 @@ def _search(service: Service, options: dict[str, Any], encoded: Query, name: str
     folder = library.folder(options["folder"]) if options["folder"] else None
     results = library.index.search(query=encoded, **{**options, "folder": folder})
     return search_results(library, results, name, encoded.text)
+
+
+def _timeline(service: Service, wanted: NewTimeline, local: bool) -> tuple[str, int]:
+    """The text of a timeline, and how many moments were left out of it."""
+    library, suffix, hits = service.library, f".{wanted.format}", []
+    if suffix not in formats():
+        raise Problem("bad-query", "format: the server needs OpenTimelineIO: pip install 'centerclip[editors]'")
+    for moment in wanted.moments:
+        duration = library.index.video(moment.video_id).duration
+        with suppress(Problem):  # the file is gone or has changed
+            path = library.path_of(moment.video_id)
+            hits.append(Hit(path=path, moments=(), duration=duration, **dict(moment)))
+    made = make_timeline(
+        hits,
+        wanted.name,
+        handles=wanted.handles,
+        shown_path=lambda path: path if local else PurePosixPath("/", library.place(path)),
+    )
+    return write_timeline(made, suffix), len(wanted.moments) - len(made.clips)
 
 
 def _save(file: UploadFile, path: Path) -> None:

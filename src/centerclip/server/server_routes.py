@@ -11,6 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from .. import __version__
 from ..integrations.desktop import has_desktop
+from ..integrations.timelines import formats
 from .library import index_command
 from .middleware import COOKIE, cookie_value, is_local, is_token
 from .problems import Problem, problem_responses
@@ -135,6 +136,7 @@ def _status(service: Service, local: bool) -> ServerStatus:
                 "seconds": round(run.seconds, 1),
             }
         ),
+        timelines=[suffix.removeprefix(".") for suffix in formats()],
         can_add_folders=settings.folders is not None,
         can_reveal=local and has_desktop(),
         # Only who has nothing else to see is shown where the index is, and only on this machine.

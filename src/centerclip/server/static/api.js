@@ -13,8 +13,8 @@ let onReach = () => {};
 /** Call `listener(true or false)` whenever the server was reached or not. */
 export function watchReach(listener) { onReach = listener; }
 
-/** Call the API. `params` become the query string, without empty ones. */
-export async function api(path, { params = {}, method = "GET", json, form, signal } = {}) {
+/** Call the API. `params` become the query string, without empty ones. `raw`: the response itself, not its JSON. */
+export async function api(path, { params = {}, method = "GET", json, form, signal, raw } = {}) {
   const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== "" && value != null && value !== false));
   const address = `${ROOT}${path}${query.size ? `?${query}` : ""}`;
   const headers = json ? { "content-type": "application/json" } : {};
@@ -27,6 +27,7 @@ export async function api(path, { params = {}, method = "GET", json, form, signa
     throw new Problem(0, "offline", "The server does not respond", "Start it again with: centerclip serve");
   }
   onReach(true);
+  if (response.ok && raw) return response;
   if (response.ok) return response.status === 204 ? null : response.json();
   const problem = await response.json().catch(() => ({}));
   const kind = String(problem.type || "").split(":").pop() || "failed";

@@ -1,6 +1,6 @@
 // Hits as cards: thumbnail, time, score, and place in the video; hovering plays the moment.
 
-import { between, clock, frame, quote, source, stream } from "./api.js";
+import { between, clip, clock, frame, quote, source, stream } from "./api.js";
 
 const HOVER_MS = 220; // before a preview starts: moving the pointer across starts nothing
 const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -47,8 +47,21 @@ export function card(hit, onOpen, onAlike) {
   const alike = item.querySelector(".alike");
   alike.setAttribute("aria-label", `More like this: ${hit.title}`);
   alike.addEventListener("click", () => onAlike(hit));
-  if (!hit.offline) preview(open, picture, hit, start, end);
+  if (!hit.offline) {
+    preview(open, picture, hit, start, end);
+    item.draggable = true;
+    item.addEventListener("dragstart", (event) => carry(event, hit, isHit && !event.altKey));
+  }
   return item;
+}
+
+/** Let a card be dragged into a folder: the moment as a clip, or with Alt the whole file. Chromium downloads it there. */
+function carry(event, hit, cut) {
+  const address = new URL(cut ? clip(hit.video_id, hit.start, hit.end) : stream(hit.video_id), document.baseURI).href;
+  const name = (cut ? `${hit.title} ${clock(hit.start)}.mp4` : hit.place.split("/").pop()).replace(/[:"*?<>|\\]/g, ".");
+  event.dataTransfer.effectAllowed = "copy";
+  event.dataTransfer.setData("DownloadURL", `video/mp4:${name}:${address}`);
+  event.dataTransfer.setData("text/uri-list", address);
 }
 
 async function explain(picture, image, hit) {

@@ -5,6 +5,7 @@ import { card } from "./cards.js";
 import { Player } from "./player.js";
 
 const TYPING_PAUSE_MS = 280; // without a key press, before a search starts
+const MAX_RECENT = 8; // searches
 const TOP = 24, MAX_TOP = 200, MAX_LIST = 500; // hits at first and after Show more; videos that a request lists
 const $ = (id) => document.getElementById(id);
 const TYPED = ["name", "camera"]; // filters that count while they are typed
@@ -16,6 +17,7 @@ const empty = Object.fromEntries(NAMES.map((name) => [name, ""]));
 let state = { ...empty };
 let sample = null; // the uploaded file: sent again when words are added
 let shown = []; // the hits on the page
+let likely = 0; // how many of them come before the cut
 let top_ = TOP;
 let status = null;
 let running; // aborts the search that is running
@@ -131,6 +133,9 @@ async function ask(signal) {
 function show(answer) {
   player.close(false);
   shown = answer.hits;
+  likely = answer.likely || shown.length;
+  $("show-timeline").hidden = Boolean(answer.list) || !shown.length;
+  showRecent();
   const cards = shown.map((hit) => card(hit, play, alike));
   if (answer.likely > 0 && answer.likely < cards.length) {
     for (const one of cards.slice(answer.likely)) one.classList.add("unlikely");
@@ -170,7 +175,7 @@ function complain(problem) {
   player.close(false);
   shown = [];
   $("hits").replaceChildren();
-  $("more").hidden = $("sorting").hidden = true;
+  $("more").hidden = $("sorting").hidden = $("show-timeline").hidden = true;
   if (problem.kind === "no-index") { describeList({ total: 0 }); return; }
   if (problem.kind === "unknown-query") { sample = null; go({ query: "" }, { push: false, search: false }); fill(); }
   if (problem.status === 413 || problem.status === 415 || problem.status === 422) { sample = null; fill(); }
@@ -181,6 +186,7 @@ function complain(problem) {
 
 function play(hit, item, { at = hit.start ?? 0, focus = true } = {}) {
   if (player.hit === hit && player.element) { player.close(); return; }
+  if (focus) remember();
   go({ v: hit.video_id, t: at.toFixed(1) }, { search: false });
   const query = state.query ? { query: state.query } : { q: state.q };
   player.open(hit, item, { at, query, focus });
@@ -217,7 +223,8 @@ $("q").addEventListener("input", () => {
   clearTimeout(typing);
   typing = setTimeout(() => say({ push: false }), TYPING_PAUSE_MS);
 });
-$("search").addEventListener("submit", (event) => { event.preventDefault(); say({ push: true }); });
+// A form of several fields without a button is not submitted by Enter.
+$("q").addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.isComposing) { event.preventDefault(); say({ push: true }); remember(); } });
 
 function say({ push }) {
   clearTimeout(typing);
@@ -274,7 +281,10 @@ async function take(file) {
 }
 
 let inside = 0;
-const carries = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
+let own = false; // a hit is being dragged out of the page
+addEventListener("dragstart", () => { own = true; });
+addEventListener("dragend", () => { own = false; });
+const carries = (event) => !own && [...(event.dataTransfer?.types ?? [])].includes("Files");
 addEventListener("dragenter", (event) => { if (carries(event)) { inside += 1; $("drop").hidden = false; } });
 addEventListener("dragleave", (event) => { if (carries(event) && --inside <= 0) { inside = 0; $("drop").hidden = true; } });
 addEventListener("dragover", (event) => { if (carries(event)) event.preventDefault(); });
@@ -298,6 +308,52 @@ $("more").firstElementChild.addEventListener("click", async () => {
   top_ = shown.length;
   $("hits").append(...answer.videos.map((video) => card(video, play, alike)));
   $("more").hidden = shown.length >= answer.total;
+});
+
+// ---- recent searches, timelines -----------------------------------------------------------------------------------
+
+/** The sentences that were searched for with Enter, or of which a hit was played; newest first, in this browser only. */
+function recent() {
+  try { return JSON.parse(localStorage.getItem("recent") ?? "[]").filter((one) => typeof one === "string"); } catch { return []; }
+}
+
+function keep(list) { try { localStorage.setItem("recent", JSON.stringify(list.slice(0, MAX_RECENT))); } catch { /* no room, or not allowed */ } }
+
+function remember() { if (state.q) keep([state.q, ...recent().filter((one) => one !== state.q)]); }
+
+function showRecent() {
+  const list = isSearch() ? [] : recent();
+  const button = (name, text, action) => {
+    const made = Object.assign(element("button", ""), { type: "button", className: name });
+    made.append(element("span", text));
+    made.addEventListener("click", action);
+    return made;
+  };
+  const again = (q) => { $("q").value = q; say({ push: true }); remember(); };
+  $("recent").hidden = !list.length;
+  $("recent").replaceChildren(element("span", "Recent"), ...list.map((q) => button("chip", q, () => again(q))), button("text", "Clear", () => { keep([]); showRecent(); $("q").focus(); }));
+}
+
+$("show-timeline").addEventListener("click", () => {
+  for (const option of $("timeline-format").options) option.disabled = option.hidden = !status?.timelines.includes(option.value);
+  $("timeline-wrong").textContent = "";
+  $("timeline-count").textContent = `${count(likely, "moment")}, best first, with timecodes and markers.`;
+  $("timeline-dialog").showModal();
+});
+$("timeline-cancel").addEventListener("click", () => $("timeline-dialog").close());
+$("timeline-dialog").querySelector("form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const format = $("timeline-format").value, name = state.q || "hits";
+  const moments = shown.slice(0, likely).map(({ video_id, start, end, score }) => ({ video_id, start, end, score }));
+  try {
+    const answer = await api("/timeline", { method: "POST", json: { format, name, handles: Number($("timeline-handles").value), moments }, raw: true });
+    const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(await answer.blob()), download: `${name.slice(0, 60)}.${format}` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+    $("timeline-dialog").close();
+    const missing = Number(answer.headers.get("x-left-out"));
+    if (missing) note(`${count(missing, "moment")} left out of the timeline:`, "the file is not there, or is a photograph.", "weak");
+  } catch (problem) { $("timeline-wrong").textContent = problem.message; }
 });
 
 // ---- keys ---------------------------------------------------------------------------------------------------------
