@@ -16,8 +16,7 @@ from centerclip.cli.show import show
 from centerclip.cluster import Stage
 from centerclip.errors import CenterClipError
 from centerclip.model import KeptTokens
-from centerclip.plots.patches import KeptPatches, final_clusters, kept_patches
-from centerclip.plots.tokens import centre_sheet, token_map
+from centerclip.plots.tokens import KeptPatches, centre_sheet, final_clusters, kept_patches, token_map
 from centerclip.video import read_frames
 from tests.model.tiny import center_clip
 from tests.video.clips import make_clip

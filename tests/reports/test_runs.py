@@ -15,8 +15,7 @@ from centerclip.distributed import Processes
 from centerclip.errors import ReportError
 from centerclip.evaluation import Evaluation, Seeds, costs
 from centerclip.plots import figures
-from centerclip.plots.patches import SegmentTokens
-from centerclip.plots.tokens import Kept, draw_centres, draw_token_map
+from centerclip.plots.tokens import Kept, SegmentTokens, draw_centres, draw_token_map
 from centerclip.reports import runs
 from centerclip.reports.catalogue import Published, Report, Row
 from centerclip.reports.plan import Plan

@@ -249,8 +249,7 @@ def _picture(report: "Report", name: str, video: Path | None, clustering: str | 
 
 
 def _token_map(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[Path]:
-    from ..plots.patches import kept_patches
-    from ..plots.tokens import draw_token_map
+    from ..plots.tokens import draw_token_map, kept_patches
 
     segment = kept_patches(model, clip).segment(0)
     what = f"first segment of {len(segment.squares)} frames, {len(segment.tokens)} tokens"
@@ -258,8 +257,7 @@ def _token_map(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[P
 
 
 def _centres(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[Path]:
-    from ..plots.patches import kept_patches
-    from ..plots.tokens import Kept, draw_centres
+    from ..plots.tokens import Kept, draw_centres, kept_patches
 
     first = model.clustering.stages[0]
     drawn = []

@@ -38,8 +38,7 @@ def show(
 
     from ..cluster import SettingError
     from ..model import CenterCLIP
-    from ..plots.patches import kept_patches
-    from ..plots.tokens import centre_sheet, save_image, token_map
+    from ..plots.tokens import centre_sheet, kept_patches, save_image, token_map
     from ..search.folder import default_clustering
 
     for path in filter(None, (output, tsne)):

@@ -1,11 +1,10 @@
 """Vectors -> ranks -> metrics: retrieval in both directions, with intervals, labels and the rank of every query."""
 
 from ..errors import EvaluationError
-from .compare import Comparison, Gain, Seeds, compare, gain
 from .evaluate import EncodedBenchmark, encode_benchmark, evaluate, evaluate_vectors
 from .metrics import Metrics, rank_matrix, retrieval_metrics, summaries
 from .ranking import Ranks, rank_vectors
-from .result import Evaluation
+from .result import Comparison, Evaluation, Gain, Seeds, compare, gain
 
 __all__ = [
     "Comparison",
