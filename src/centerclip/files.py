@@ -22,6 +22,9 @@ VIDEO_SUFFIXES = frozenset(
     | {".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".mxf", ".nut", ".ogg", ".ogv", ".rm", ".rmvb", ".ts"}
     | {".vob", ".webm", ".wmv", ".wtv", ".y4m"}
 )
+PHOTO_SUFFIXES = frozenset({".heic", ".heif", ".jpeg", ".jpg", ".png", ".webp"})
+# Pictures that media centres and phones put beside films: they would be found in the place of the film.
+ARTWORK = frozenset({"albumart", "backdrop", "banner", "cover", "fanart", "folder", "poster", "thumb", "thumbnail"})
 
 
 def find_videos(
@@ -29,6 +32,7 @@ def find_videos(
     skip: Path | None = None,
     ignore: Collection[str] = (),
     on_error: Callable[[OSError], None] | None = None,
+    suffixes: Collection[str] = VIDEO_SUFFIXES,
 ) -> Iterator[Path]:
     """The video files below folders, and files that are named themselves: each once, in a fixed order.
 
@@ -41,18 +45,24 @@ def find_videos(
         skip: a folder not to enter.
         ignore: such patterns for all folders, and whole paths.
         on_error: called for a folder that cannot be listed, which is then left out.
+        suffixes: what to look for. Photographs that only stand for a film are left out: those with the name of a
+            video beside them, and those called poster, cover, folder and so on, alone or after a hyphen.
     """
     entered = {os.path.realpath(skip)} if skip else set()
     found: set[Path] = set()
     for root in roots:
-        for path in _below(root, entered, ignore, on_error) if root.is_dir() else [root]:
+        for path in _below(root, entered, ignore, on_error, suffixes) if root.is_dir() else [root]:
             if path not in found:
                 found.add(path)
                 yield path
 
 
 def _below(
-    root: Path, entered: set[str], ignore: Collection[str], on_error: Callable[[OSError], None] | None
+    root: Path,
+    entered: set[str],
+    ignore: Collection[str],
+    on_error: Callable[[OSError], None] | None,
+    suffixes: Collection[str],
 ) -> Iterator[Path]:
     rules: dict[str, list[str]] = {}  # by folder, each as a pattern of a whole path
 
@@ -72,9 +82,18 @@ def _below(
                 lines = Path(folder, IGNORE_FILE).read_text(errors="surrogateescape").splitlines()
                 rules[folder] = rules[folder] + _rules(folder, lines)
         subfolders[:] = sorted(name for name in subfolders if is_shown(folder, name))
+        films = {Path(name).stem.lower() for name in names if Path(name).suffix.lower() in VIDEO_SUFFIXES}
         for name in sorted(names):
-            if Path(name).suffix.lower() in VIDEO_SUFFIXES and is_shown(folder, name):
+            stem = Path(name).stem.lower()
+            if is_photo(name) and (stem in films or stem.rpartition("-")[2] in ARTWORK):
+                continue
+            if Path(name).suffix.lower() in suffixes and is_shown(folder, name):
                 yield Path(folder, name)
+
+
+def is_photo(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is called like a photograph."""
+    return Path(path).suffix.lower() in PHOTO_SUFFIXES
 
 
 def _rules(folder: str, patterns: Iterable[str]) -> list[str]:

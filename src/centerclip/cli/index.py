@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 
 RETRY_SECONDS = 1.0  # how long --watch waits for another process that writes to the index
+LEFT_OUT = {"videos": ["all photographs"], "photos": ["all videos"]}  # by --only
 MAX_FAILURES_SHOWN = 20  # on the screen; --json has all of them
 
 
 def index(
     paths: Annotated[
         list[Path] | None,
-        Argument(metavar="PATH", help="Folders and video files.", show_default="those of earlier runs"),
+        Argument(metavar="PATH", help="Folders, video files and photographs.", show_default="those of earlier runs"),
     ] = None,
     folder: IndexFolder = None,
     model: Annotated[
@@ -64,6 +65,10 @@ def index(
             metavar="PATTERN", help="Leave out, now and in later runs: a pattern of names or paths. May be repeated."
         ),
     ] = None,
+    only: Annotated[
+        Literal["all", "videos", "photos"] | None,
+        Option(help="Index videos or photographs alone, now and in later runs.", show_default="the index's, or all"),
+    ] = None,
     moved: Annotated[
         tuple[str, Path] | None,
         Option(
@@ -87,7 +92,7 @@ def index(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Index videos: encode what is new or changed, follow what moved, drop what is gone."""
+    """Index videos and photographs: encode what is new or changed, follow what moved, drop what is gone."""
     from ..cluster import Setting
     from ..search import VideoIndex
 
@@ -112,7 +117,7 @@ def index(
         _announce(VideoIndex(folder), paths or [], ask=not (yes or as_json))
     video_index = VideoIndex(folder, model=model, clustering=clustering, frames=frames, every=every, device=device)
     run = partial(_run, video_index, as_json, recognisers=recognisers, decoders=decoders)
-    first = partial(run, paths or [], reindex=reindex, retry=retry, exclude=exclude or [])
+    first = partial(run, paths or [], reindex=reindex, retry=retry, exclude=exclude or [], only=only)
     if watch:
         _when_free(first)
         _watch(video_index, as_json, partial(run, [], only_news=True))
@@ -254,7 +259,8 @@ def status(folder: IndexFolder = None, as_json: AsJson = False) -> None:
     lines = {
         "index": f"{status.folder}{'  (being written now)' if status.busy else ''}",
         "folders": ", ".join(str(root) for root in status.roots) or "none",
-        "videos": f"{status.videos:,}{more}",
+        "videos": f"{status.videos - status.photos:,}{more}",
+        "photos": f"{status.photos:,}",
         "offline": away if status.offline_roots else "none",
         "length": length(3600 * status.hours),
         "segments": f"{status.segments:,}",
@@ -262,7 +268,7 @@ def status(folder: IndexFolder = None, as_json: AsJson = False) -> None:
         "model": f"{status.model}, in {status.precision}",
         "setting": f"{status.clustering}, windows of {status.frames} frames, one frame every {status.every:g} s",
         "search": "exact" if status.recall == 1 else f"approximate, finds {status.recall:.1%} of the best segments",
-        "left out": ", ".join(map(printable, status.ignore)) or "nothing",
+        "left out": ", ".join([*LEFT_OUT.get(status.only, []), *map(printable, status.ignore)]) or "nothing",
         "failures": f"{len(status.failed):,}",
     }
     for name, value in lines.items():

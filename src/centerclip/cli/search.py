@@ -80,6 +80,7 @@ def search(
     near: Annotated[
         str | None, Option(metavar="LAT,LON,KM", help="Recorded at most so far from a place: 52.37,4.89,10.")
     ] = None,
+    only: Annotated[Literal["all", "videos", "photos"], Option(help="Look at videos or photographs alone.")] = "all",
     min_score: Annotated[float | None, Option(help="Leave out hits below this score.")] = None,
     show_all: Annotated[bool, Option("--all", help="List near-duplicates as hits of their own.")] = False,
     save: Annotated[Path | None, Option(metavar="DIR", help="Save each hit as a clip in this folder.")] = None,
@@ -149,7 +150,15 @@ def search(
         **{option.strip("-").replace("-", "_"): date for option, date in dates.items()},
     }  # fmt: skip
     results = index.search(
-        sentence, image=image, video=video, where=where, top=top, moments=moments, collapse=not show_all, **filters
+        sentence,
+        image=image,
+        video=video,
+        where=where,
+        top=top,
+        moments=moments,
+        collapse=not show_all,
+        only=only,
+        **filters,
     )
     if sentence is not None and not any(hit.found_by == "text" for hit in results) and not is_english(sentence):
         warning = "this does not look like English, the only language that most models understand."
@@ -160,7 +169,7 @@ def search(
         _print_csv(results)
     else:
         if not len(results):
-            filtered = any(value is not None for value in filters.values())
+            filtered = only != "all" or any(value is not None for value in filters.values())
             typer.echo(_why_nothing(index, where, filtered=filtered))
         _print_hits(results, thumbnails)
     wanted = sentence or "like " + " and ".join(path.name for path in (image, video) if path is not None)
@@ -178,6 +187,7 @@ def as_object(results: "Results") -> dict[str, Any]:
             {
                 "video_id": hit.video_id,
                 "path": printable(hit.path),
+                "kind": "photo" if hit.is_photo else "video",
                 **_span(hit),
                 "grade": hit.grade,
                 "duration": round(hit.duration, 3),
@@ -247,7 +257,8 @@ def _print_hit(console: Any, rank: int, hit: "Hit") -> None:
     other_moments = ", ".join(f"{clock(m.start)}-{clock(m.end)}" for m in hit.moments[1:])
     doubt = "?" if hit.grade == "maybe" else " "
     line = Text(f"{rank:3}  {hit.score:.3f}{doubt} ")
-    line.append(f"{clock(hit.start)}-{clock(hit.end)}".ljust(13), style="bold")
+    times = "photo" if hit.is_photo else f"{clock(hit.start)}-{clock(hit.end)}"
+    line.append(times.ljust(13), style="bold")
     line.append(f"  {printable(hit.path)}{' (offline)' if hit.offline else ''}")
     console.print(line)
     notes = [] if hit.line is None else [_reason(hit.line)]

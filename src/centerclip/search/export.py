@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ COPIED_CONTAINERS = {".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".ts", ".f
 
 
 def save_clip(hit: Hit, folder: Path, *, exact: bool = False, handles: float = HANDLES) -> Path:
-    """Write the best moment of a hit as a file of its own, and return its path.
+    """Write the best moment of a hit as a file of its own, and return its path. A photograph is copied.
 
     Args:
         hit: what to cut out.
@@ -30,6 +31,12 @@ def save_clip(hit: Hit, folder: Path, *, exact: bool = False, handles: float = H
         handles: seconds before and after the moment.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    if hit.is_photo:
+        try:
+            target = _free(folder, _file_name(hit.title)[:MAX_TITLE], hit.path.suffix.lower())
+            return write_atomic(target, partial(shutil.copyfile, hit.path))
+        except OSError as error:
+            raise SearchError(f"{str(hit.path)!r}: the photograph cannot be copied: {error.strerror}.") from error
     start, end = max(0.0, hit.start - handles), min(hit.duration, hit.end + handles)
     suffix = hit.path.suffix.lower() if hit.path.suffix.lower() in COPIED_CONTAINERS else ".mkv"
     stem = f"{_file_name(hit.title)[:MAX_TITLE]} {_clock(start)}-{_clock(end)}"
@@ -46,13 +53,15 @@ def save_clip(hit: Hit, folder: Path, *, exact: bool = False, handles: float = H
 
 
 def playlist(hits: Sequence[Hit], *, mpv: bool = False) -> str:
-    """An M3U playlist of the hits, each from start to end.
+    """An M3U playlist of the hits, each from start to end; photographs are left out.
 
     VLC reads the times from lines of its own, which others pass over: they play the whole files. ``mpv`` puts them into
     the address, in a form that only mpv understands.
     """
     lines = ["#EXTM3U"]
     for hit in hits:
+        if hit.is_photo:
+            continue
         lines.append(f"#EXTINF:{max(1, round(hit.end - hit.start))},{_file_name(hit.title)} {_clock(hit.start)}")
         # A line break in a name would end its line, and what follows would be a line of its own.
         path = str(hit.path) if str(hit.path).isprintable() else hit.path.as_uri()
@@ -73,6 +82,8 @@ def save_chapters(hits: Sequence[Hit], folder: Path, title: str) -> list[Path]:
     """
     moments: dict[Path, dict[float, Moment]] = {}
     for hit in hits:
+        if hit.is_photo:
+            continue
         moments.setdefault(hit.path, {}).update({moment.start: moment for moment in hit.moments})
     folder.mkdir(parents=True, exist_ok=True)
     saved = []

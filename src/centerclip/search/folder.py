@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from ..errors import DamagedIndex, DiskFull, IndexBusy, SearchError, first_line
-from ..files import lock_file
+from ..files import PHOTO_SUFFIXES, VIDEO_SUFFIXES, lock_file
 
 # A CLIP of the hub never saw clustering: weighing centres by their clusters changes it least (docs/results.md).
 DEFAULT_METHOD, DEFAULT_SHARE = "kmedoids[proportional]", "1/3"
@@ -47,6 +47,7 @@ class IndexSettings:
         precision: that it was made in; those that are close to it can be mixed.
         roots: folders and files that were indexed.
         ignore: files, folders and patterns below them that are left out.
+        only: "videos" or "photos" where the others are left out; else empty.
     """
 
     model: str
@@ -59,6 +60,7 @@ class IndexSettings:
     precision: str = "float32"
     roots: list[str] = field(default_factory=list)
     ignore: list[str] = field(default_factory=list)
+    only: str = ""
 
     def describe(self) -> str:
         """The settings as one line of text."""
@@ -69,6 +71,11 @@ class IndexSettings:
         """Names what vectors depend on: those of two settings can be in one index when it is the same."""
         parts = (self.fingerprint, self.clustering, self.frames, self.segments, self.every, self.width)
         return hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()
+
+
+def suffixes_of(only: str) -> frozenset[str]:
+    """Of the files to look for below the roots, by what is wanted alone: "videos", "photos", or anything else."""
+    return {"videos": VIDEO_SUFFIXES, "photos": PHOTO_SUFFIXES}.get(only, VIDEO_SUFFIXES | PHOTO_SUFFIXES)
 
 
 def default_clustering(*, blocks: int, frames: int) -> str:

@@ -24,6 +24,7 @@ from .folder import (
     is_busy,
     read_lance_settings,
     remove_lance,
+    suffixes_of,
     writer_lock,
 )
 from .indexer import Progress, drop, update
@@ -34,6 +35,7 @@ from .results import (
     Filters,
     IndexReport,
     Near,
+    Only,
     Results,
     Status,
     VideoEntry,
@@ -177,11 +179,12 @@ class VideoIndex:
         reindex: bool = False,
         retry: bool = False,
         exclude: Collection[str] = (),
+        only: Only | None = None,
         recognisers: "Sequence[Recogniser]" = (),
         decoders: int | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> IndexReport:
-        """Index the videos below folders, and single files; drop what is gone from them.
+        """Index the videos and photographs below folders, and single files; drop what is gone from them.
 
         Only what is new or changed is encoded: a file that was moved, renamed or copied is recognised by its content.
         Subtitles, chapters, title and description are taken along.
@@ -191,6 +194,7 @@ class VideoIndex:
             reindex: forget all vectors first, and encode everything with the model and settings of this object.
             retry: try again files that could not be read and have not changed.
             exclude: patterns of names, or of paths below the folders, to leave out in this run and all later ones.
+            only: ``"videos"`` or ``"photos"`` leaves the others out of this run and all later ones, until ``"all"``.
             recognisers: what to run on videos that it has not been run on yet: ``open_speech(model)`` and
                 ``open_picture_text()`` of :mod:`centerclip.search.recognise`, or your own.
             decoders: files to read at the same time.
@@ -201,11 +205,13 @@ class VideoIndex:
         for path in roots:
             if not path.exists():
                 raise SearchError(f"there is no file or folder {str(path)!r}")
-        if roots and not self._database.path.exists() and not any(find_videos(*roots, ignore=exclude)):
-            raise SearchError(f"there are no videos in {', '.join(map(str, roots))}")
+        wanted = suffixes_of(only or "")
+        is_new = not self._database.path.exists()
+        if roots and is_new and not any(find_videos(*roots, ignore=exclude, suffixes=wanted)):
+            raise SearchError(f"there are no {only or 'videos'} in {', '.join(map(str, roots))}")
         self.folder.mkdir(parents=True, exist_ok=True)
         with explain_errors(self.folder, "written"), writer_lock(self.folder):
-            state = self._open_for_writing(reindex, roots, exclude)
+            state = self._open_for_writing(reindex, roots, exclude, only)
             roots = roots or [Path(root) for root in state.settings.roots]
             report = update(state, roots, recognisers, retry=retry, decoders=decoders, on_progress=on_progress)
         report.seconds = time.monotonic() - began
@@ -297,6 +303,7 @@ class VideoIndex:
         recorded_before: When = None,
         camera: str | None = None,
         near: Near | None = None,
+        only: Only = "all",
         min_score: float | None = None,
         collapse: bool = True,
     ) -> Results:
@@ -323,6 +330,7 @@ class VideoIndex:
             recorded_before: recorded before this time.
             camera: part of the camera's make and model.
             near: latitude, longitude (degrees) and kilometres: recorded at most so far from there.
+            only: ``"videos"`` or ``"photos"``. A length (``min_duration``, ``max_duration``) no photograph has.
             min_score: leave out hits below.
             collapse: leave out near-duplicates of a better hit, and list them there.
         """
@@ -343,6 +351,7 @@ class VideoIndex:
             seconds_of(recorded_before, option="recorded_before"),
             camera,
             near,
+            only,
         )
         state = self._open()
         began = time.perf_counter()
@@ -448,6 +457,8 @@ class VideoIndex:
             frames=settings.frames,
             every=settings.every,
             videos=len(catalogue.files),
+            photos=sum(view.videos[video].is_photo for video in catalogue.files),
+            only=settings.only,
             files=sum(len(files) for files in catalogue.files.values()),
             segments=view.count(),
             hours=sum(view.videos[video].duration for video in catalogue.files) / 3600,
@@ -512,7 +523,9 @@ class VideoIndex:
             "name another folder with --index, or make the index again with --reindex"
         )
 
-    def _open_for_writing(self, reindex: bool, roots: list[Path], exclude: Collection[str]) -> IndexState:
+    def _open_for_writing(
+        self, reindex: bool, roots: list[Path], exclude: Collection[str], only: Only | None
+    ) -> IndexState:
         """Open the index, or make it; the roots and what to leave out are remembered."""
         earlier, make = None, reindex
         try:
@@ -531,12 +544,13 @@ class VideoIndex:
         named = {glob.escape(str(root)) for root in roots}  # what was removed is back when it is named
         ignore = [rule for rule in (earlier.ignore if earlier else ()) if rule not in named]
         ignore = list(dict.fromkeys([*ignore, *exclude]))
+        kind = (earlier.only if earlier else "") if only is None else only.removeprefix("all")
         if make:
-            return self._make(earlier, all_roots, ignore)
+            return self._make(earlier, all_roots, ignore, kind)
         state = self._open()
-        return self._save(state, replace(state.settings, roots=all_roots, ignore=ignore))
+        return self._save(state, replace(state.settings, roots=all_roots, ignore=ignore, only=kind))
 
-    def _make(self, earlier: IndexSettings | None, roots: list[str], ignore: list[str]) -> IndexState:
+    def _make(self, earlier: IndexSettings | None, roots: list[str], ignore: list[str], only: str) -> IndexState:
         """Make an empty index, with the earlier settings where none are given."""
         name = self._model or (earlier.model if earlier else _default_model())
         clustering, frames = self._clustering, self._frames
@@ -545,7 +559,7 @@ class VideoIndex:
         every = self._every or (earlier.every if earlier else DEFAULT_EVERY)
         # The model first: when it cannot be opened, the index stays as it is.
         model, settings = self._open_with_settings(name, clustering, frames, every)
-        settings = replace(settings, roots=roots, ignore=ignore)
+        settings = replace(settings, roots=roots, ignore=ignore, only=only)
         with self._lock:
             try:
                 self._database.save_settings(settings, clear=True)

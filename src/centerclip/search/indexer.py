@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import first_line
-from ..files import content_id, find_videos, is_below
+from ..files import content_id, find_videos, is_below, is_photo
 from ..video.errors import VideoError
 from ..video.sampling import Windows
 from ..video.subtitles import Sidecars, read_lines, sidecar_stamp
+from .folder import suffixes_of
 from .ranking import Calibration
 from .results import IndexReport
 from .store import AddedVideo, File, Line, Segments, Store, Video
@@ -92,7 +93,8 @@ def update(
         unreadable[str(error.filename)] = error.strerror or str(error)
 
     present, ignore = [root for root in roots if root.exists()], index.settings.ignore
-    for path in find_videos(*present, skip=index.folder, ignore=ignore, on_error=note):
+    suffixes = suffixes_of(index.settings.only)
+    for path in find_videos(*present, skip=index.folder, ignore=ignore, on_error=note, suffixes=suffixes):
         seen.add(str(path))
         try:
             status = path.stat()
@@ -119,7 +121,7 @@ def update(
     _drop_missing(index.store, roots, seen, unreadable, {file.path for file in todo}, report)
     paths: dict[str, list[str]] = defaultdict(list)  # of videos that are below the roots
     for name, each in index.store.view().files.items():
-        if name in seen and each.video:
+        if name in seen and each.video and not is_photo(name):
             paths[each.video].append(name)
     report.texts += sidecars.update(paths)
     for recogniser in recognisers:
@@ -238,7 +240,8 @@ class Indexer:
 
         self._report, self._total, self._began = report, len(files), time.monotonic()
         # Of files whose length is not known yet; those too large to be opened say nothing about it.
-        self._bytes = {file.path: file.size for file in files if file.size <= DEFAULT_LIMITS.bytes}
+        measured = (file for file in files if file.size <= DEFAULT_LIMITS.bytes and not is_photo(file.path))
+        self._bytes = {file.path: file.size for file in measured}
         self._lengths: dict[str, tuple[float, int, int]] = {}  # seconds, bytes and windows of files that were opened
         self._encoded: dict[str, float] = {}  # seconds of them that have been encoded
         self._videos: list[AddedVideo] = []
@@ -295,18 +298,23 @@ class Indexer:
         file, preprocess = task.files[0], self.model.preprocess
         failure, spoiled = "", False
         try:
-            task.streamed = stream_windows(
-                file.path,
-                partial(self._plan, file),
-                self.windows.frames,
-                lambda window: deliver(window.number, Window(preprocess.to_square(window.rgb))),
-                short_side=preprocess.read_size,
-            )
+            if is_photo(file.path):
+                task.streamed = self._read_photo(file, deliver)
+            else:
+                task.streamed = stream_windows(
+                    file.path,
+                    partial(self._plan, file),
+                    self.windows.frames,
+                    lambda window: deliver(window.number, Window(preprocess.to_square(window.rgb))),
+                    short_side=preprocess.read_size,
+                )
         except UNREADABLE as error:
             failure, spoiled = _reason(error), not isinstance(error, VideoError)
         if not _is_as_found(file):
             failure, spoiled = "unreadable: the file changed while it was read; the next run takes it again", True
         if not failure and task.streamed is not None:
+            if is_photo(file.path):
+                return True
             task.lines, task.note = self.sidecars.read(file.video, file.path, task.streamed.duration)
             return True
         task.streamed = None
@@ -317,6 +325,16 @@ class Indexer:
             task.failure = failure
             del self._tasks[file.video]
         return True
+
+    def _read_photo(self, file: File, deliver: "Deliver") -> "Streamed":
+        """Read a photograph: a video of one frame that takes no time."""
+        from ..model.pipeline import Window, to_window
+        from ..video import Streamed
+        from ..video.photo import read_photo
+
+        photo = read_photo(file.path, short_side=self.model.preprocess.read_size)
+        deliver(0, Window(*to_window(self.model.preprocess, photo.rgb[None], self.windows.frames)))
+        return Streamed(0.0, photo.width, photo.height, 1, photo.note, photo.recording)
 
     def _plan(self, file: File, duration: float, available: int) -> list[float]:
         """The times of a video's frames; its length is known from now on."""
@@ -348,6 +366,8 @@ class Indexer:
         info, video = task.streamed, task.files[0].video
         assert info is not None
         starts, ends = self.windows.spans(info.duration, info.windows)
+        if not info.duration:  # a photograph: only the first segment has a frame that does not just fill up
+            starts, ends, vectors = starts[:1], ends[:1], vectors[:1]
         note, size = "; ".join(filter(None, (info.note, task.note))), (info.width, info.height)
         added = Video(video, info.duration, *size, time.time(), note, **vars(info.recording))
         self._videos.append((added, Segments(starts, ends, vectors), task.lines))

@@ -9,12 +9,14 @@ from datetime import date, datetime, time
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from ..errors import SearchError, UnknownVideo
 from ..files import is_below
 from .ranking import FoundBy, Grade, Moment, Ranked
 from .store import File, Line, Segments, Video, View
 
+Only = Literal["all", "videos", "photos"]
 When = float | str | date | datetime | None
 Near = tuple[float, float, float]  # latitude and longitude in degrees, and kilometres around it
 EARTH_KM = 6371.0  # radius
@@ -62,6 +64,11 @@ class Hit:
     def title(self) -> str:
         """The file's name without its extension."""
         return self.path.stem
+
+    @property
+    def is_photo(self) -> bool:
+        """It is a photograph, and has no moments."""
+        return not self.duration
 
 
 @dataclass(frozen=True)
@@ -153,6 +160,11 @@ class VideoEntry:
     longitude: float | None = None
 
     @property
+    def is_photo(self) -> bool:
+        """It is a photograph, and has no moments."""
+        return not self.duration
+
+    @property
     def title(self) -> str:
         """The file's name without its extension."""
         return self.path.stem
@@ -181,6 +193,8 @@ class Status:
     offline_roots: tuple[Path, ...] = ()
     has_lines: bool = False  # something is said or written in a video, or it has a title
     precision: str = "float32"  # that it was made in
+    photos: int = 0  # of the videos: those that are photographs
+    only: str = ""  # "videos" or "photos" where the others are left out
 
 
 @dataclass(frozen=True)
@@ -200,11 +214,15 @@ class Filters:
     recorded_before: float | None = None
     camera: str | None = None
     near: Near | None = None
+    only: Only = "all"
 
     def keep_video(self, video: "Video | VideoEntry") -> bool:
-        """Whether length, recording date, camera and place pass. What the container does not say does not pass."""
+        """Whether kind, length, recording date, camera and place pass. What the file does not say does not pass."""
         return (
-            _between(video.duration, self.min_duration, self.max_duration, inclusive=True)
+            self.only in ("all", "photos" if video.is_photo else "videos")
+            and _between(
+                None if video.is_photo else video.duration, self.min_duration, self.max_duration, inclusive=True
+            )
             and _between(video.recorded, self.recorded_after, self.recorded_before)
             and (self.camera is None or self.camera.casefold() in video.camera.casefold())
             and (self.near is None or _distance(video, self.near) <= self.near[2])

@@ -42,6 +42,11 @@ class Video:
     latitude: float | None = None
     longitude: float | None = None
 
+    @property
+    def is_photo(self) -> bool:
+        """A photograph is a video that takes no time: one segment from 0 to 0."""
+        return not self.duration
+
 
 @dataclass(frozen=True)
 class Segments:

@@ -65,6 +65,7 @@ class SearchHit(ResponseModel):
 
     video_id: VideoId
     title: str = shown("The file's name without its extension.", "IMG_0412")
+    kind: Literal["video", "photo"] = shown("A photograph has a length of 0.", "video")
     place: str = shown("The file's path from the indexed folder on.", "Videos/2023/IMG_0412.mp4")
     start: Seconds
     end: Seconds
@@ -111,6 +112,7 @@ class Video(ResponseModel):
 
     video_id: VideoId
     title: str = Field(examples=["IMG_0412"])
+    kind: Literal["video", "photo"] = shown("A photograph has a length of 0.", "video")
     place: str = Field(examples=["Videos/2023/IMG_0412.mp4"])
     copies: list[str] = Field(examples=[[]])
     duration: float = shown("Seconds.", 93.4)
@@ -283,6 +285,7 @@ def video_fields(library: Library, entry: VideoEntry) -> dict[str, object]:
     return {
         **vars(entry),  # of which a response has those that it names
         "title": valid_text(entry.title),
+        "kind": "photo" if entry.is_photo else "video",
         "place": library.place(entry.path),
         "copies": _places(library, entry.copies),
         "duration": round(entry.duration, 3),
@@ -307,6 +310,7 @@ def _search_hit(library: Library, hit: Hit, text: str) -> SearchHit:
     return SearchHit(
         video_id=hit.video_id,
         title=valid_text(hit.title),
+        kind="photo" if hit.is_photo else "video",
         place=library.place(hit.path),
         start=round(hit.start, 3),
         end=round(hit.end, 3),

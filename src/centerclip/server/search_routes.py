@@ -14,7 +14,7 @@ from fastapi import Query as QueryParam
 from ..integrations.timelines import formats, make_timeline, write_timeline
 from ..search import Hit, Query
 from ..search.index import Where
-from ..search.results import near_of, seconds_of
+from ..search.results import Only, near_of, seconds_of
 from ..video.container import Limits
 from ..video.errors import NotAVideo, NoVideoStream, TooLarge
 from .middleware import is_local
@@ -64,6 +64,7 @@ async def filter_options(
     near: Annotated[
         str | None, option("Recorded near a place: latitude,longitude,kilometres.", "52.37,4.89,10", max_length=80)
     ] = None,
+    only: Annotated[Only, option("Videos or photographs alone.", "photos")] = "all",
 ) -> dict[str, Any]:
     """Which files count, the same for searches and lists; the folder is an id."""
     return {
@@ -77,6 +78,7 @@ async def filter_options(
         "recorded_before": seconds_of(recorded_before or None, option="recorded_before"),
         "camera": camera or None,
         "near": near_of(near or None, option="near"),
+        "only": only,
     }
 
 

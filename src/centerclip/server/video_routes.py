@@ -51,6 +51,12 @@ MEDIA_TYPES = {
     ".avi": "video/x-msvideo",
     ".ts": "video/mp2t",
     ".mpg": "video/mpeg",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".png": "image/png",
+    ".webp": "image/webp",
+    ".heic": "image/heic",
+    ".heif": "image/heif",
 }
 MAX_CLIP_SECONDS = 600.0  # one clip is cut at a time, and others wait for it
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}

@@ -14,6 +14,7 @@ from av.video.reformatter import VideoReformatter
 from .container import DEFAULT_LIMITS, Limits, Source, open_source, short_reason
 from .errors import UnreadableVideo
 from .frames import Orientation, even_size, frame_orientation, frame_rgb, pixel_aspect_of, shown_size
+from .photo import is_photo, read_photo
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -85,8 +86,10 @@ def encode_piece(path: Path, target: Path, number: int) -> None:
 def codec_of(path: Path) -> tuple[str, bool, bool]:
     """The video codec of a file, whether browsers play the file as it is, and whether they play its sound, if any.
 
-    Reads the head of the file only.
+    Reads the head of the file only. A photograph counts as playable.
     """
+    if is_photo(path):
+        return read_photo(path, short_side=1).format, True, True
     with open_source(path, DEFAULT_LIMITS, audio=True) as source:
         context = source.stream.codec_context
         codec = context.codec.canonical_name
@@ -105,6 +108,10 @@ def thumbnail(
     from .reader import read_times
 
     height = height or width
+    if is_photo(path):
+        image = Image.fromarray(read_photo(path, short_side=max(width, height), limits=limits).rgb)
+        image.thumbnail((width, height), Image.Resampling.LANCZOS)
+        return image
     # Read at least as large as needed, so that shrinking smooths: the short side must fill the longer side of the box.
     frame = read_times(path, [seconds], short_side=max(width, height), limits=limits).rgb[0]
     image = Image.fromarray(frame)

@@ -168,17 +168,22 @@ def probe(path: str | PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Vide
 def recording_of(source: Source) -> Recording:
     """What the tags of an open file say about its recording."""
     tags = {name.lower(): value for name, value in (source.stream.metadata | source.container.metadata).items()}
-    make, model = (plain(_first(tags, names), MAX_CAMERA) for names in (MAKE_TAGS, MODEL_TAGS))
-    camera = model if model.lower().startswith(make.lower()) else f"{make} {model}".strip()
-    return Recording(_seconds(_first(tags, DATE_TAGS)), camera, *_place(_first(tags, PLACE_TAGS)))
+    camera = camera_name(_first(tags, MAKE_TAGS), _first(tags, MODEL_TAGS))
+    return Recording(date_seconds(_first(tags, DATE_TAGS)), camera, *_place(_first(tags, PLACE_TAGS)))
+
+
+def camera_name(make: str, model: str) -> str:
+    """Make and model in one, the make once."""
+    make, model = plain(make, MAX_CAMERA), plain(model, MAX_CAMERA)
+    return model if model.lower().startswith(make.lower()) else f"{make} {model}".strip()
 
 
 def _first(tags: Mapping[str, str], names: tuple[str, ...]) -> str:
     return next((tags[name] for name in names if tags.get(name, "").strip()), "")
 
 
-def _seconds(text: str) -> float | None:
-    """A date as seconds since 1970."""
+def date_seconds(text: str) -> float | None:
+    """A date as seconds since 1970; None for one that a clock shows that was never set."""
     try:
         seconds = datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):
@@ -197,7 +202,11 @@ def _place(text: str) -> tuple[float | None, float | None]:
         parts[-1] += rest or ""
         value = sum(float(part) / 60**place for place, part in enumerate(parts))
         numbers.append(-value if sign == "-" else value)
-    latitude, longitude = numbers
+    return valid_place(*numbers)
+
+
+def valid_place(latitude: float, longitude: float) -> tuple[float, float] | tuple[None, None]:
+    """Degrees as they are given, or twice None where they are no place."""
     # A device without a fix says 0, 0, which is in the sea.
     if abs(latitude) > 90 or abs(longitude) > 180 or (latitude, longitude) == (0, 0):
         return None, None

@@ -13,7 +13,7 @@ export function card(hit, onOpen, onAlike) {
   const picture = item.querySelector(".picture"), image = item.querySelector("img.front"), back = item.querySelector("img.back");
   item.dataset.video = hit.video_id;
   item.dataset.start = start;
-  item.querySelector(".time").textContent = isHit ? between(start, end) : clock(hit.duration);
+  item.querySelector(".time").textContent = hit.kind === "photo" ? "photo" : isHit ? between(start, end) : clock(hit.duration);
   const score = item.querySelector(".score");
   if (isHit) {
     const maybe = hit.grade === "maybe";
@@ -30,13 +30,13 @@ export function card(hit, onOpen, onAlike) {
   item.classList.toggle("offline", Boolean(hit.offline));
   item.querySelector(".place").title = hit.place;
   const where = item.querySelector(".where");
-  for (const moment of isHit ? hit.moments : []) {
+  for (const moment of isHit && hit.duration ? hit.moments : []) {
     const mark = document.createElement("i");
     mark.style.left = `${(100 * moment.start) / hit.duration}%`;
     mark.style.width = `${(100 * (moment.end - moment.start)) / hit.duration}%`;
     where.append(mark);
   }
-  if (!isHit) where.remove();
+  if (!isHit || !hit.duration) where.remove();
   image.classList.add("loading");
   image.addEventListener("load", () => image.classList.remove("loading"));
   image.addEventListener("error", () => explain(picture, image, hit));
@@ -48,7 +48,7 @@ export function card(hit, onOpen, onAlike) {
   alike.setAttribute("aria-label", `More like this: ${hit.title}`);
   alike.addEventListener("click", () => onAlike(hit));
   if (!hit.offline) {
-    preview(open, picture, hit, start, end);
+    if (hit.duration) preview(open, picture, hit, start, end);
     item.draggable = true;
     item.addEventListener("dragstart", (event) => carry(event, hit, isHit && !event.altKey));
   }

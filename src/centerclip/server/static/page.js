@@ -9,7 +9,7 @@ const MAX_RECENT = 8; // searches
 const TOP = 24, MAX_TOP = 200, MAX_LIST = 500; // hits at first and after Show more; videos that a request lists
 const $ = (id) => document.getElementById(id);
 const TYPED = ["name", "camera"]; // filters that count while they are typed
-const PASSED = ["folder", ...TYPED, "near", "after", "before", "recorded_after", "recorded_before"]; // to the API as they are
+const PASSED = ["folder", ...TYPED, "near", "after", "before", "recorded_after", "recorded_before", "only"]; // to the API as they are
 const FILTERS = [...PASSED, "length", "moments", "all"];
 const NAMES = ["q", "query", "like", "at", "in", ...FILTERS, "sort", "v", "t"];
 const empty = Object.fromEntries(NAMES.map((name) => [name, ""]));

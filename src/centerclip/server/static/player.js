@@ -1,6 +1,6 @@
 // The player, among the hits: plays the file itself, or pieces that the server converts when a browser cannot play it.
 
-import { api, between, clip, clock, quote, stream } from "./api.js";
+import { api, between, clip, clock, frame, quote, stream } from "./api.js";
 import { Strip } from "./strip.js";
 
 const OFFLINE = "The disk with this file is not connected.\nConnect it, then search again.";
@@ -23,13 +23,20 @@ export class Player {
     find(".place").textContent = hit.place;
     quote(find("p.line"), hit.line);
     const save = ({ start, end }) => { find(".save").href = clip(hit.video_id, start, end); };
-    if (hit.moments?.length) save(hit.moments[0]);
+    const photo = hit.kind === "photo", picture = find(".photo");
+    if (hit.moments?.length && !photo) save(hit.moments[0]);
     else Object.assign(find(".save"), { href: stream(hit.video_id), download: hit.place.split("/").pop() }).querySelector("span").textContent = "Save file";
     find(".reveal").hidden = hit.offline || !this.actions.can().reveal;
     find(".save").hidden = this.video.hidden = Boolean(hit.offline);
+    if (photo) {
+      this.video.hidden = find(".strip").hidden = true;
+      picture.hidden = Boolean(hit.offline);
+      picture.alt = hit.title;
+      picture.addEventListener("error", () => { picture.src = frame(hit.video_id, 0, 640); }, { once: true }); // a HEIC
+    }
     find(".remove").hidden = !this.actions.can().remove;
     this.strip = new Strip(find(".strip"), (seconds) => this.seek(seconds));
-    for (const moment of hit.moments ?? []) {
+    for (const moment of (photo ? null : hit.moments) ?? []) {
       const chip = Object.assign(document.createElement("button"), { type: "button", className: "chip" });
       chip.textContent = between(moment.start, moment.end);
       if (hit.found_by !== "text") chip.title = `Match ${moment.score.toFixed(2)}`;
@@ -48,9 +55,9 @@ export class Player {
     let last = item; // of its row, so that no gap opens beside it
     while (last?.nextElementSibling?.offsetTop === item?.offsetTop && last?.nextElementSibling) last = last.nextElementSibling;
     if (item) last.after(element); else document.getElementById("hits").prepend(element);
-    if (hit.offline) this.say(OFFLINE); else this.start(stream(hit.video_id));
+    if (hit.offline) this.say(OFFLINE); else if (photo) picture.src = stream(hit.video_id); else this.start(stream(hit.video_id));
     element.scrollIntoView({ block: "nearest", behavior: "smooth" });
-    if (focus) find(hit.offline ? ".close" : "video").focus({ preventScroll: true });
+    if (focus) find(hit.offline || photo ? ".close" : "video").focus({ preventScroll: true });
     await this.describe(query);
   }
 
@@ -67,9 +74,9 @@ export class Player {
     if (this.element !== element) return; // another video was opened in the meantime
     this.duration = detail.duration;
     this.pieceSeconds = detail.piece_seconds;
-    this.strip.show(detail.spans, detail.duration, Boolean(query.q || query.query));
+    if (detail.duration) this.strip.show(detail.spans, detail.duration, Boolean(query.q || query.query));
     const recorded = detail.recorded != null && `recorded ${new Date(1000 * detail.recorded).toLocaleDateString("en-GB", { dateStyle: "medium" })}`;
-    const facts = [clock(detail.duration), `${detail.width} × ${detail.height}`, detail.codec, recorded, detail.camera, detail.copies.length && `copies: ${detail.copies.join(", ")}`,
+    const facts = [detail.duration && clock(detail.duration), `${detail.width} × ${detail.height}`, detail.codec, recorded, detail.camera, detail.copies.length && `copies: ${detail.copies.join(", ")}`,
       hit.duplicates?.length && `near-duplicates: ${hit.duplicates.join(", ")}`, detail.note];
     element.querySelector(".notes").textContent = facts.filter(Boolean).join(" · ");
     const trouble = detail.offline ? OFFLINE : {
