@@ -176,7 +176,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scenes(folder / "deep" / "Film.mkv", [1, 6, 3], seconds=12)
     for number in range(1, 6):
         save_frame(folder / f"{number}.mp4", 0.5, folder / f"{number}.png")
-    save_frame(folder / "deep" / "Film.mkv", 18, folder / "6.png")
+    save_frame(folder / "deep" / "Film.mkv", 18, folder / "deep" / "Film.png")
     return folder
 
 
@@ -188,7 +188,7 @@ def index(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> VideoIndex:
 
 
 def test_an_image_finds_its_clip_and_the_moment_in_a_film(index: VideoIndex, folder: Path) -> None:
-    hits = index.search(image=folder / "6.png")
+    hits = index.search(image=folder / "deep" / "Film.png")
     assert hits[0].path == folder / "deep" / "Film.mkv"
     assert 12 <= hits[0].start < hits[0].end <= 24
     assert hits[0].score > 0.5  # the image is resized by another filter than the video
@@ -282,7 +282,7 @@ def test_similar_leaves_out_the_video_itself(index: VideoIndex, folder: Path) ->
 
 def test_segments_show_where_in_a_video(index: VideoIndex, folder: Path) -> None:
     film = index.search(name="Film", image=folder / "1.png")[0]
-    strip = index.segments(film.video_id, image=folder / "6.png")
+    strip = index.segments(film.video_id, image=folder / "deep" / "Film.png")
     assert len(strip) == 12
     best = sorted(strip, key=lambda segment: -segment[2])[:4]
     assert {start for start, _, _ in best} == {12.0, 15.0, 18.0, 21.0}

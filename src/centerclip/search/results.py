@@ -219,10 +219,8 @@ class Filters:
     def keep_video(self, video: "Video | VideoEntry") -> bool:
         """Whether kind, length, recording date, camera and place pass. What the file does not say does not pass."""
         return (
-            self.only in ("all", "photos" if video.is_photo else "videos")
-            and _between(
-                None if video.is_photo else video.duration, self.min_duration, self.max_duration, inclusive=True
-            )
+            self.only in ("all", "videos" if video.duration else "photos")
+            and _between(video.duration or None, self.min_duration, self.max_duration, inclusive=True)
             and _between(video.recorded, self.recorded_after, self.recorded_before)
             and (self.camera is None or self.camera.casefold() in video.camera.casefold())
             and (self.near is None or _distance(video, self.near) <= self.near[2])

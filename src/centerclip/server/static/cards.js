@@ -50,7 +50,7 @@ export function card(hit, onOpen, onAlike) {
   if (!hit.offline) {
     if (hit.duration) preview(open, picture, hit, start, end);
     item.draggable = true;
-    item.addEventListener("dragstart", (event) => carry(event, hit, isHit && !event.altKey));
+    item.addEventListener("dragstart", (event) => carry(event, hit, isHit && hit.duration && !event.altKey));
   }
   return item;
 }
