@@ -59,6 +59,14 @@ class SettingError(CenterClipError, ValueError):
     """A clustering setting such as ``B6-4,49`` is malformed or does not fit the model."""
 
 
+class MissingMethod(SettingError):
+    """A clustering setting names a method that is neither built in nor installed."""
+
+
+class ExtensionError(CenterClipError):
+    """A method, data set or backbone of someone else cannot be registered, loaded or used."""
+
+
 class ModelError(CenterClipError):
     """A model cannot be opened or used."""
 

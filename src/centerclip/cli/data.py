@@ -27,7 +27,9 @@ Workers = Annotated[int | None, Option(min=1, help="Worker processes.", show_def
 
 @app.command()
 def verify(
-    name: Annotated[str, Argument(help="msrvtt, msrvtt-7k, msvd, lsmdc, activitynet, didemo or folder.")],
+    name: Annotated[
+        str, Argument(help="msrvtt, msrvtt-7k, msvd, lsmdc, activitynet, didemo, folder, or a name of your own.")
+    ],
     root: Annotated[Path, Option(help="Folder with the videos; sub-folders are searched.")],
     annotations: Annotations = None,
     split: Annotated[str | None, Option(help="train, val, test, or several joined by '+'.", show_default="all")] = None,

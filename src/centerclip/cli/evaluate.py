@@ -28,7 +28,7 @@ def evaluate(
         str | None, Argument(help="Hub name, model folder or file, or the folder of a training run.")
     ] = None,
     benchmark: Annotated[
-        str | None, Argument(help="msrvtt, msrvtt-7k, msvd, lsmdc, activitynet, didemo or folder.")
+        str | None, Argument(help="msrvtt, msrvtt-7k, msvd, lsmdc, activitynet, didemo, folder, or a name of your own.")
     ] = None,
     root: common.Root = None,
     annotations: common.Annotations = None,

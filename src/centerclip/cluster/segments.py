@@ -5,12 +5,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..errors import ClusterError
+from ..extend import methods as extensions
 from .arrays import Array, arange, gather_rows, is_synchronous, namespace, no_gradients
 from .baselines import check_frames, highest, pooling, random_tokens, sparse_sampling
 from .distances import channel_limits
 from .kmedoids import Clusters, kmedoids
 from .merging import cluster_means, cluster_sizes, density_peaks, size_bias, soft_matching
-from .setting import MERGING, STAGED, Setting
+from .setting import MERGING, STAGED, Setting, name_of
 from .spectral import spectral
 
 Chooser = Callable[[Array, int], Array | Clusters]  # tokens [B, N, D], k -> ids [B, K], with or without assignment
@@ -88,6 +89,8 @@ def centers(
     with no_gradients(hidden):
         chosen = choose(patches, k)
     ids, assignment = chosen if isinstance(chosen, tuple) else (chosen, None)
+    if callable(method) or method not in METHODS:
+        _check_chosen(method, ids, len(patches), k, patches.shape[1])
     averaged = hidden[:, :prefix].reshape(len(patches), merged, prefix, hidden.shape[2]).mean(1)
     before = None if sizes is None else sizes.reshape(-1, merged * length)
     after: Array | None
@@ -152,17 +155,30 @@ def reduce_stage(
         k=stage.k,
         method=setting.chooser or setting.method,
         options=None if setting.chooser else setting.options,
-        merge=setting.method in MERGING,
+        merge=setting.merges,
         prefix=prefix,
         scores=scores,
         sizes=sizes,
         training=training,
         locate=False,
     )
-    if not setting.proportional or kept.sizes is None:
+    if not setting.proportional:
         return Reduced(kept.tokens, kept.ids, kept.assignment)
+    if kept.sizes is None:
+        raise ClusterError(f'"{setting}": [proportional] needs clusters, and the method returns ids alone')
     bias = size_bias(kept.sizes, frames / stage.segments, prefix)
     return Reduced(kept.tokens, kept.ids, kept.assignment, kept.sizes, bias)
+
+
+def _check_chosen(method: str | Chooser, ids: Any, segments: int, k: int, tokens: int) -> None:
+    """What a function of someone else returned: ``[segments, k]`` ids of tokens."""
+    name, shape = method if isinstance(method, str) else name_of(method), list(getattr(ids, "shape", []))
+    if shape != [segments, k]:
+        raise ClusterError(
+            f'method "{name}" must return ids [{segments}, {k}] of {tokens} tokens, got {shape or ids!r}'
+        )
+    if is_synchronous(ids) and not (int(ids.min()) >= 0 and int(ids.max()) < tokens):
+        raise ClusterError(f'method "{name}" returned ids outside 0 to {tokens - 1}')
 
 
 def patch_places(sequences: int, frames: int, length: int, grid: tuple[int, int] | None, like: Array) -> Array:
@@ -209,6 +225,9 @@ def chooser_for(
         "sampling": (sparse_sampling, drawn),
         "random": (random_tokens, drawn),
     }
+    extension = None if method in methods else extensions.get(method)
+    if extension is not None:
+        return partial(extension.target, **options)
     if method not in methods:
         known = ", ".join(f'"{name}"' for name in METHODS)
         raise ClusterError(f"method must be {known} or a function, got {method!r}")

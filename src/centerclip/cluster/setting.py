@@ -14,7 +14,8 @@ stages are written one after the other, the method in front, its options in brac
 
 Beyond the paper, with the same number of tokens: ``means`` (the mean of each k-medoids++ cluster, which later
 attention weighs by its size), ``tome`` (bipartite soft matching), ``dpcknn`` (density peaks), ``kkz`` (farthest
-points), ``attention`` (what [CLASS] looks at) and ``random``.
+points), ``attention`` (what [CLASS] looks at) and ``random``. Methods of others have a name too
+(:mod:`centerclip.extend`).
 """
 
 import re
@@ -24,11 +25,14 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any
 
-from ..errors import SettingError
+from ..errors import MissingMethod, SettingError
+from ..extend import methods
 
 MERGING = ("means", "tome")  # a token kept is the mean of its cluster
 STAGED = ("kmedoids", "spectral", "pooling", "sampling", *MERGING, "dpcknn", "kkz", "attention", "random")
+INSIDE_BLOCKS = ("token-shift", "temporal-shift", "attention")  # these reach inside a block
 UNSTAGED = ("none", "token-shift", "temporal-shift")
+methods.reserve([*STAGED, *UNSTAGED])
 ALIASES = {"k-medoids": "kmedoids", "k-medoids++": "kmedoids", "kmedoids++": "kmedoids"}
 EXAMPLES = '"B6-4,49", "B6-4,1/3", "spectral:B6-3,49", "B4-6,49 B8-3,49", "token-shift" or "none"'
 KMEDOIDS_OPTIONS: dict[str, tuple[str, ...] | type] = {
@@ -125,7 +129,22 @@ class Setting:
     @property
     def proportional(self) -> bool:
         """Whether later attention weighs a token by the number of tokens it stands for."""
-        return bool(self.options.get("proportional", self.method in MERGING))
+        return bool(self.options.get("proportional", self.merges))
+
+    @property
+    def merges(self) -> bool:
+        """Whether a token that is kept is the mean of its cluster."""
+        return self.method in MERGING or bool(self._setting_of_extension("merge"))
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether the method runs on torch alone: it reaches inside a block, or is a function for tensors."""
+        return self.chooser is not None or self.method in INSIDE_BLOCKS or self._setting_of_extension("numpy") is False
+
+    def _setting_of_extension(self, name: str) -> bool | None:
+        """What a method of someone else was registered with; None for one that is built in."""
+        extension = None if self.method in STAGED + UNSTAGED else methods.get(self.method)
+        return None if extension is None else bool(extension.settings.get(name))
 
     def segments(self, frames: int) -> int:
         """How many vectors a video of ``frames`` frames gets: one a segment, or one a frame."""
@@ -201,17 +220,21 @@ def _method(head: str, text: str) -> tuple[str, dict[str, Any]]:
         raise SettingError(
             f'"{text}": a method of your own; pass its function again (chooser=), or name another method'
         )
-    if not match or name not in STAGED + UNSTAGED:
-        near = get_close_matches(name, STAGED + UNSTAGED, n=1)
+    if match and name in STAGED + UNSTAGED:
+        return name, _options(name, OPTIONS.get(name, {}), match[2] or "", text)
+    extension = methods.get(name)
+    if not match or extension is None:
+        known = [*STAGED, *UNSTAGED, *methods.names()]
+        near = get_close_matches(name, known, n=1)
         hint = f' (did you mean "{near[0]}"?)' if near else ""
-        methods = ", ".join(STAGED + UNSTAGED)
-        raise SettingError(f'"{text}": no method "{head.strip()}"{hint}; methods are {methods}. Examples: {EXAMPLES}')
-    return name, _options(name, match[2] or "", text)
+        raise MissingMethod(
+            f'"{text}": no method "{head.strip()}"{hint}; methods are {", ".join(known)}. Examples: {EXAMPLES}'
+        )
+    return name, _options(name, {**extension.options, "proportional": bool}, match[2] or "", text)
 
 
-def _options(method: str, inside: str, text: str) -> dict[str, Any]:
+def _options(method: str, known: dict[str, tuple[str, ...] | type], inside: str, text: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    known = OPTIONS.get(method, {})
     for part in filter(None, (part.strip() for part in inside.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         kind = known.get(name)

@@ -9,9 +9,10 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from ..errors import AbsentError, AnnotationError, DataError, MissingVideosError, first_few
+from ..extend import datasets
 from ..files import find_videos
 from .annotations import AnnotationFiles, Captions
-from .formats import FOLDER, FORMATS, Format, Protocol, read_table, without_extension
+from .formats import FOLDER, FORMATS, Format, Protocol, find_format, read_table, without_extension
 
 FORMAT_ALIASES = {"msrvtt-9k": "msrvtt"}
 SPLITS = ("train", "val", "test")
@@ -83,7 +84,8 @@ def load(
     """Load one split of a benchmark.
 
     Args:
-        name: ``msrvtt`` (training-9K), ``msrvtt-7k``, ``msvd``, ``lsmdc``, ``activitynet``, ``didemo`` or ``folder``.
+        name: ``msrvtt`` (training-9K), ``msrvtt-7k``, ``msvd``, ``lsmdc``, ``activitynet``, ``didemo``, ``folder``, or
+            one of an installed package (:func:`centerclip.extend.dataset`).
         root: the folder with the videos, in any sub-folders.
         split: ``train``, ``val`` or ``test``, or several joined by ``+``.
         annotations: the folder with the annotation files, by default ``root`` or ``root/annotations``. For ``folder``
@@ -144,11 +146,13 @@ def split_captions(
 def format_of(name: str) -> Format:
     """The benchmark of that name."""
     key = FORMAT_ALIASES.get(name.lower(), name.lower())
-    if key not in FORMATS:
-        close = get_close_matches(key, FORMATS, n=1)
+    chosen = find_format(key)
+    if chosen is None:
+        known = [*FORMATS, *datasets.names()]
+        close = get_close_matches(key, known, n=1)
         hint = f"; did you mean {close[0]}?" if close else "."
-        raise AnnotationError(f"unknown benchmark {name!r}; choose from {', '.join(FORMATS)}{hint}")
-    return FORMATS[key]
+        raise AnnotationError(f"unknown benchmark {name!r}; choose from {', '.join(known)}{hint}")
+    return chosen
 
 
 def split_names(split: str) -> list[str]:

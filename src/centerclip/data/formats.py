@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import AbsentError, AnnotationError
+from ..extend import datasets
 from ..files import VIDEO_SUFFIXES
 from .annotations import (
     AnnotationFiles,
@@ -290,3 +291,13 @@ FORMATS = {
         FOLDER,
     )
 }
+datasets.reserve(FORMATS)
+
+
+def find_format(name: str) -> Format | None:
+    """A benchmark that is built in, or a data set of someone else (:mod:`centerclip.extend`); None if there is none."""
+    extension = None if name in FORMATS else datasets.get(name)
+    if extension is None:
+        return FORMATS.get(name)
+    figures = {split: Published(*counts) for split, counts in extension.settings.get("published", {}).items()}
+    return Format(name, extension.target, figures, extension.settings.get("note", ""))

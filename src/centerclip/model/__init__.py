@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..errors import ModelError, ModelNotFound, NotADualEncoder, UntrustedFile, WrongWeights
     from .attachment import Attachment, KeptTokens, attach, detach
+    from .backbone import Backbone, open_backbone
     from .centerclip import CenterCLIP
+    from .engine import open_encoder
     from .preprocess import Preprocess
     from .temporal import TemporalTransformer
     from .vectors import EncodedVideo, similarity, video_vectors
@@ -17,13 +19,16 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "..errors": ("ModelError", "ModelNotFound", "NotADualEncoder", "UntrustedFile", "WrongWeights"),
     ".attachment": ("Attachment", "KeptTokens", "attach", "detach"),
+    ".backbone": ("Backbone", "open_backbone"),
     ".centerclip": ("CenterCLIP",),
+    ".engine": ("open_encoder",),
     ".preprocess": ("Preprocess",),
     ".temporal": ("TemporalTransformer",),
     ".vectors": ("EncodedVideo", "similarity", "video_vectors"),
 }
 __all__ = [
     "Attachment",
+    "Backbone",
     "CenterCLIP",
     "EncodedVideo",
     "KeptTokens",
@@ -36,6 +41,8 @@ __all__ = [
     "WrongWeights",
     "attach",
     "detach",
+    "open_backbone",
+    "open_encoder",
     "similarity",
     "video_vectors",
 ]

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from ..cluster import Setting
-from ..errors import ModelError, SettingError, WrongWeights, first_few, first_line
+from ..errors import MissingMethod, ModelError, SettingError, WrongWeights, first_few, first_line
+from ..extend import backbones
 from .hub import (
     MODEL_CLASSES,
     PREPROCESSOR_FILES,
@@ -73,7 +74,9 @@ def _from_folder(folder: Path) -> Backbone:
     import transformers
 
     model_type = check_model_type(folder)
-    model = _load_weights(getattr(transformers, MODEL_CLASSES[model_type]), folder)
+    extension = None if model_type in MODEL_CLASSES else backbones.get(model_type)
+    model_class = extension.target if extension else getattr(transformers, MODEL_CLASSES[model_type])
+    model = _load_weights(model_class, folder)
     settings = read_settings(folder / SETTINGS_FILE)
     tokenizer = _load_tokenizer(folder, model_type)
     preprocess = load_preprocess(folder, model.config.vision_config.image_size)
@@ -162,13 +165,33 @@ def read_settings(path: Path) -> dict[str, Any]:
             what = "an object of whole numbers: width, layers, heads, positions"
         elif key == "chooser" and not isinstance(value, str):
             what = "the name of a function"
+        elif key == "needs" and not isinstance(value, str):
+            what = "the name of a package"
         if what:
             raise ModelError(f'{path}: "{key}" must be {what}, not {json.dumps(value)[:80]}')
     try:
         Setting.parse(settings.get("clustering", "none"))
+    except MissingMethod as error:
+        if "needs" not in settings:
+            raise ModelError(f'{path}: "clustering": {error}') from error  # whoever uses it says what is missing
     except SettingError as error:
         raise ModelError(f'{path}: "clustering": {error}') from error
     return settings
+
+
+def saved_clustering(settings: dict[str, Any], path: Path) -> Setting:
+    """The clustering that a model was saved with.
+
+    Raises:
+        ModelError: its method is of a package that is not installed, or is no longer registered.
+    """
+    try:
+        return Setting.parse(settings.get("clustering", "none"))
+    except MissingMethod as error:
+        raise ModelError(
+            f'{path}: the model was saved with the clustering "{settings["clustering"]}", whose method is of '
+            f"{settings['needs']}, which is not here: install or import it, or name another clustering"
+        ) from error
 
 
 def _is_sizes(value: Any) -> bool:

@@ -19,9 +19,10 @@ from ..cluster import Setting
 from ..cluster.segments import Chooser
 from ..cluster.setting import name_of
 from ..errors import ModelError, SettingError
+from ..extend import methods
 from ..files import scratch_folder, write_atomic
 from .attachment import Attachment, attach, detach
-from .backbone import Backbone, open_backbone
+from .backbone import Backbone, open_backbone, saved_clustering
 from .hub import PREPROCESSOR_FILES, SETTINGS_FILE, TEMPORAL_FILE
 from .pipeline import Bools, Deliver, Floats, Pixels, Window, encode_in_order, read_squares, to_window
 from .temporal import TemporalTransformer
@@ -142,10 +143,11 @@ class CenterCLIP(nn.Module):
                 f"{name} was saved with a clustering method of its own, {saved['chooser']}: pass the function with "
                 "chooser=, or another clustering"
             )
+        path = Path(name) / SETTINGS_FILE
         try:
             model = cls(
                 backbone,
-                clustering=clustering if clustering is not None else saved.get("clustering", "none"),
+                clustering=clustering if clustering is not None else saved_clustering(saved, path),
                 frames=frames or saved.get("frames", 12),
                 max_tokens=max_tokens or saved.get("max_tokens", saved.get("words")),  # "words" in older folders
                 similarity_rule=similarity_rule or saved.get("similarity", "mean"),
@@ -156,7 +158,7 @@ class CenterCLIP(nn.Module):
         except SettingError as error:
             if clustering is not None or frames is not None or chooser is not None:  # wrong here, not in the file
                 raise
-            raise ModelError(f'{Path(name) / SETTINGS_FILE}: "clustering" does not fit the model: {error}') from error
+            raise ModelError(f'{path}: "clustering" does not fit the model: {error}') from error
         if temporal == "seqTransf" and model.temporal is None:
             model.temporal = TemporalTransformer.for_backbone(model.backbone, model.width)
         model = model.to(device).eval()
@@ -437,6 +439,8 @@ class CenterCLIP(nn.Module):
         }
         if self.clustering.chooser is not None:
             settings["chooser"] = name_of(self.clustering.chooser)
+        elif (extension := methods.get(self.clustering.method)) is not None:
+            settings["needs"] = extension.origin
         with scratch_folder(target) as scratch:
             self.backbone.save_pretrained(scratch)
             self.tokenizer.save_pretrained(scratch)

@@ -26,7 +26,7 @@ from ..cluster import Setting
 from ..cluster.segments import reduce_stage
 from ..errors import MissingExtra, ModelError, SettingError, WrongWeights, first_line
 from ..parallel import usable_cores
-from .backbone import load_preprocess, read_settings
+from .backbone import load_preprocess, read_settings, saved_clustering
 from .conversion import (
     WEIGHTS_FOLDER,
     add_int8,
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
 Engine = Literal["auto", "onnxruntime", "torch"]
 Precision = Literal["auto", "float32", "int8", "bfloat16"]
 TORCH_LINE = "pip install 'centerclip[torch]'"
-TORCH_METHODS = ("token-shift", "temporal-shift", "attention")  # these reach inside a block
 # In the order in which they are preferred; those of other onnxruntime packages (onnxruntime-gpu, onnxruntime-directml).
 GPU_PROVIDERS = ("CUDAExecutionProvider", "DmlExecutionProvider", "CoreMLExecutionProvider")
 MAX_TOKENS = {"clip_text_model": 77, "siglip_text_model": 64, "bert": 512}  # where the configuration does not say
@@ -138,13 +137,13 @@ def open_encoder(
 def why_not(folder: Path, clustering: Setting | None = None) -> str:
     """Why ONNX Runtime cannot run the model of a folder with a clustering (its own by default); empty where it can."""
     settings = read_settings(folder / SETTINGS_FILE)
-    setting = clustering or Setting.parse(settings.get("clustering", "none"))
+    setting = clustering or saved_clustering(settings, folder / SETTINGS_FILE)
     if settings.get("temporal"):
         return f"{folder} has a temporal transformer (seqTransf)"
     if setting.chooser is not None or (clustering is None and settings.get("chooser")):
         return "a clustering method of your own"
-    if setting.method in TORCH_METHODS:
-        return f"{setting.method} changes the inside of a block"
+    if setting.needs_torch:
+        return f"the method {setting.method} is for torch alone"
     if find_form(folder) is not None:
         return ""
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", "vocab.txt")):
@@ -245,7 +244,8 @@ class OnnxEncoder:
         self.frames = frames or saved.get("frames", 12)
         self.precision = self._choose_precision(precision)
         try:
-            self.set_clustering(clustering if clustering is not None else saved.get("clustering", "none"))
+            usual = saved_clustering(saved, folder / SETTINGS_FILE) if clustering is None else clustering
+            self.set_clustering(usual)
         except SettingError as error:
             if clustering is not None or frames is not None:
                 raise
@@ -286,7 +286,7 @@ class OnnxEncoder:
         """
         frames = frames or self.frames
         setting = Setting.parse(clustering)
-        if setting.method in TORCH_METHODS or setting.chooser is not None:
+        if setting.needs_torch:
             raise SettingError(f'"{setting}" needs torch (engine="torch"): {TORCH_LINE}')
         self._setting = setting.check(blocks=self._form.blocks, frames=frames, patches=self._form.patches)
         self.frames = frames

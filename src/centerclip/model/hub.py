@@ -21,6 +21,7 @@ from typing import Any
 
 from ..bundled import DEMO, SMALL, has_small, resolve_model
 from ..errors import ModelError, ModelNotFound, NotADualEncoder, first_few, first_line
+from ..extend import backbones
 from ..files import lock_file, write_atomic
 
 # The best published retrieval of the ViT-B/32 that have safetensors: sentence to image on MS-COCO R@1 39.3, R@5 65.4
@@ -32,6 +33,7 @@ MODEL_CLASSES = {  # model_type in config.json -> class in transformers
     "siglip": "SiglipModel",
     "vision-text-dual-encoder": "VisionTextDualEncoderModel",
 }
+backbones.reserve(MODEL_CLASSES)
 CONFIG_FILE = "config.json"
 SETTINGS_FILE = "centerclip.json"
 TEMPORAL_FILE = "temporal.safetensors"
@@ -151,10 +153,11 @@ def split_revision(name: str | Path, revision: str | None = None) -> tuple[str |
 def check_model_type(folder: Path) -> str:
     """The ``model_type`` of a model's folder, if it is one that encodes images and text."""
     model_type = read_json(folder / CONFIG_FILE).get("model_type")
-    if model_type not in MODEL_CLASSES:
+    if model_type not in MODEL_CLASSES and backbones.get(str(model_type)) is None:
         raise NotADualEncoder(
             f"{folder} holds a model of type {model_type!r}; a model that encodes both images and text is needed: "
-            f"{', '.join(MODEL_CLASSES)}"
+            f"{', '.join([*MODEL_CLASSES, *backbones.names()])}. If it is of a package, install that; see "
+            "docs/extending.md"
         )
     return str(model_type)
 

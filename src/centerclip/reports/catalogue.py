@@ -5,12 +5,12 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import ReportError
 from ..evaluation.metrics import NAMES
+from ..extend import methods
 
 Kind = Literal["table", "comparison", "curves", "picture"]  # a comparison is a table with a baseline, and drawn
 
@@ -55,7 +55,6 @@ class Report:
     axes: tuple[str, ...] = ()  # names of the x axes, one for each row of panels
 
 
-@cache
 def reports() -> dict[str, Report]:
     """All reports by name, in the order of the paper."""
     content = tomllib.loads((Path(__file__).parent / "published.toml").read_text(encoding="utf-8"))
@@ -144,5 +143,6 @@ def _methods() -> Iterator[Row]:
         "attention:B6-4,49": "highest [CLASS] attention",
         "random:B6-4,49": "random",
     }
+    names |= {f"{name}:B6-4,49": name for name in methods.names()}  # those that are installed
     for setting, label in names.items():
         yield Row(label, "msrvtt/b32-none", (f"model.clustering={setting}",))
