@@ -183,6 +183,10 @@ class DiskFull(SearchError):
     """The disk is full. What was written before is safe."""
 
 
+class QueryError(SearchError):
+    """What was asked for cannot be searched for. The message names nothing of this machine: servers pass it on."""
+
+
 class UnknownVideo(SearchError):
     """The index has no such video."""
 

@@ -128,13 +128,13 @@ def content_id(path: Path, stopped: Callable[[], bool] = lambda: False) -> str:
     return digest.hexdigest()
 
 
-def write_atomic(path: Path, content: str | bytes | Callable[[Path], object], *, durable: bool = False) -> Path:
+def write_atomic(path: Path, content: str | bytes | Callable[[Path], object], *, durable: bool = True) -> Path:
     """Write a file so that it is there whole or not at all, whatever happens meanwhile; an earlier one is replaced.
 
     Args:
         path: the file; its folder must exist.
         content: text, bytes, or a function that writes the file it is given, beside ``path`` and with its suffix.
-        durable: also survive a power cut: the disk has it before this returns.
+        durable: also survive a power cut: the disk has it before this returns. Not needed for what can be made again.
     """
     partial = path.with_name(f".{path.stem[:100]}-{secrets.token_hex(4)}{PARTIAL}{path.suffix}")
     try:
@@ -145,15 +145,9 @@ def write_atomic(path: Path, content: str | bytes | Callable[[Path], object], *,
         else:
             partial.write_bytes(content.encode("utf-8", "surrogateescape"))
         if durable:
-            with partial.open("rb+") as file:
-                os.fsync(file.fileno())
-        partial.replace(path)
-        if durable and os.name == "posix":
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            move_into_place(partial, path)
+        else:
+            partial.replace(path)
     except OSError as error:
         if error.filename == str(partial):  # nobody knows it by this name
             error.filename, error.filename2 = str(path), None
@@ -162,6 +156,26 @@ def write_atomic(path: Path, content: str | bytes | Callable[[Path], object], *,
         with suppress(OSError):
             partial.unlink(missing_ok=True)
     return path
+
+
+def move_into_place(source: Path, target: Path) -> Path:
+    """Rename a whole file or folder; the disk has its content before its name, and both before this returns."""
+    paths = [source, *source.rglob("*")] if source.is_dir() else [source]
+    for path in reversed(paths):
+        _sync(path)
+    source.replace(target)
+    _sync(target.parent)
+    return target
+
+
+def _sync(path: Path) -> None:
+    if os.name != "posix" and path.is_dir():  # Windows cannot open folders, and writes their entries itself
+        return
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Hits as files."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import av
@@ -8,6 +9,7 @@ import pytest
 
 from centerclip.search import Hit, Moment, SearchError
 from centerclip.search.export import playlist, save_chapters, save_clip
+from centerclip.search.store import File
 from centerclip.video import probe, read_frames, read_times
 from tests.video.clips import add_cover, make_clip, numbers_of, remux
 
@@ -32,6 +34,29 @@ def test_a_copy_starts_at_the_keyframe_before_and_holds_the_moment(film: Path, t
     assert first_number(saved) == 90  # 3 s, for a lead of half a second before 4
     assert probe(saved).duration == pytest.approx(3.5, abs=0.2)
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+def test_a_clip_is_cut_out_of_the_file_that_was_indexed_or_not_at_all(film: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(film, tmp_path / "film.mp4"))
+    status = path.stat()
+    found = replace(hit(path, 4.0, 6.0), file=File(str(path), status.st_size, status.st_mtime_ns, "f" * 32))
+    assert save_clip(found, tmp_path / "clips").exists()
+    make_clip(tmp_path / "other.mp4", frames=300, g=30).replace(path)
+    for options in ({}, {"exact": True}):
+        with pytest.raises(SearchError, match="has changed since it was indexed: index its folder again"):
+            save_clip(found, tmp_path / "none", **options)
+    photo = replace(found, duration=0.0)
+    with pytest.raises(SearchError, match="has changed since it was indexed"):
+        save_clip(photo, tmp_path / "none")
+    assert not list((tmp_path / "none").iterdir())
+
+
+def test_a_clip_is_not_cut_out_of_what_names_other_files(film: Path, tmp_path: Path) -> None:
+    script = tmp_path / "film.mp4"
+    script.write_text(f"ffconcat version 1.0\nfile {film.name}\n")
+    shutil.copy(film, tmp_path)
+    with pytest.raises(SearchError, match="not a video"):
+        save_clip(hit(script, 1.0, 2.0), tmp_path / "clips")
 
 
 def test_a_copy_out_of_matroska_with_b_frames_starts_at_the_keyframe_before(film: Path, tmp_path: Path) -> None:

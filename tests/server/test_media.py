@@ -1,10 +1,12 @@
 """Frames and files: the right bytes, only of files that are as they were indexed."""
 
+import errno
 import io
 import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import httpx
@@ -15,7 +17,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from centerclip import VideoIndex
+from centerclip.server.library import Library
 from centerclip.server.media import DiskCache
+from centerclip.server.problems import Problem
 from centerclip.video import probe
 from centerclip.video.cut import codec_of
 from tests.search.collection import clip, picture
@@ -184,7 +188,8 @@ def test_the_cache_stays_within_its_bound(tmp_path: Path):
             made.append(name)
             path.write_bytes(bytes(1000))
 
-        return cache.get_or_make(name, write)
+        with cache.open_or_make(name, write) as file:
+            return Path(file.name)
 
     for number in range(9):
         old = make(f"{number}.jpg")
@@ -205,10 +210,63 @@ def test_the_cache_stays_within_its_bound(tmp_path: Path):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        cache.get_or_make("half.jpg", fail)
+        cache.open_or_make("half.jpg", fail)
     assert not [path for path in (tmp_path / "cache").iterdir() if "half" in path.name or "part" in path.name]
     shutil.rmtree(tmp_path / "cache")  # somebody tidies up
     assert make("12.jpg").exists()
+
+
+def test_a_file_that_is_cleared_before_it_is_opened_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    cache = DiskCache(tmp_path / "cache", 10_000)
+    found, cleared = DiskCache.get, []
+
+    def get_then_clear(self: DiskCache, name: str) -> Path | None:
+        path = found(self, name)
+        if path is not None and len(cleared) < 2:  # as another server may between the two
+            path.unlink()
+            cleared.append(path)
+        return path
+
+    monkeypatch.setattr(DiskCache, "get", get_then_clear)
+    for _ in range(2):
+        with cache.open_or_make("a.jpg", lambda path: path.write_bytes(b"made")) as file:
+            assert file.read() == b"made"
+    assert len(cleared) == 1
+    monkeypatch.setattr(DiskCache, "_get_or_make", lambda self, name, make: tmp_path / "never there")
+    with pytest.raises(Problem) as caught:
+        cache.open_or_make("a.jpg", lambda path: path.write_bytes(b"made"))
+    assert caught.value.status_code == 503
+
+
+def test_a_full_disk_is_said(base: Path, index: VideoIndex, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with site(base / "full", index) as made, made.client() as client:
+        monkeypatch.setattr("centerclip.server.media.write_atomic", full)
+        for rest in ("frames/1.0.jpg", "stream?as=mp4", "clip.mp4?start=0&seconds=1"):
+            answer = client.get(f"/api/videos/{ids['old']}/{rest}")
+            assert (problem(answer), answer.status_code) == ("disk-full", 507)
+
+
+@pytest.mark.parametrize("rest", ["frames/1.0.jpg", "stream?as=mp4", "clip.mp4?start=0&seconds=1"])
+def test_what_is_made_of_a_file_that_took_the_place_of_another_is_not_given_away(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: str
+):
+    path = clip(tmp_path / "Videos" / "a.mp4", 1)
+    secret = clip(tmp_path / "secret.mp4", 2)
+    index = VideoIndex(tmp_path / "index", model=base / "model")
+    index.add(path.parent)
+    opened = Library.open_file
+
+    def replaced(*args: Any) -> Any:
+        verified = opened(*args)
+        secret.rename(path)
+        return verified
+
+    with site(tmp_path, index) as made, made.client() as client:
+        monkeypatch.setattr(Library, "open_file", replaced)
+        assert problem(client.get(f"/api/videos/{index.videos()[0].video_id}/{rest}")) == "file-changed"
 
 
 def test_two_servers_on_one_index(base: Path, running: Site, index: VideoIndex, ids: dict[str, str]):

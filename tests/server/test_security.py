@@ -4,6 +4,9 @@ import http.client
 import socket
 import threading
 import time
+import types
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,8 +15,11 @@ import httpx
 import pytest
 
 from centerclip import VideoIndex
-from centerclip.server import video_routes
+from centerclip.errors import DamagedIndex, DiskFull, IndexBusy, ModelError, SearchError
+from centerclip.server import service, video_routes
 from centerclip.server.library import Library
+from centerclip.server.problems import Problem
+from centerclip.server.service import GUESS_SECONDS, MAX_GUESSES, MAX_NETWORKS, TokenGuard
 from tests.search.collection import clip
 from tests.server.site import Site, site
 from tests.server.test_search_api import problem
@@ -285,10 +291,118 @@ def test_a_client_that_stops_reading_is_cut_off(base: Path, index: VideoIndex, i
         while answered not in client.get("/metrics").text:  # the server is done with it
             time.sleep(0.05)
         received = 0
-        while chunk := stalled.recv(1 << 16):
-            received += len(chunk)
+        with suppress(ConnectionResetError):
+            while chunk := stalled.recv(1 << 16):
+                received += len(chunk)
         stalled.close()
         assert 0 < received < size
+
+
+@pytest.mark.parametrize("close", [b"", b"connection: close\r\n"])
+def test_clients_that_never_read_give_back_their_places(
+    base: Path, index: VideoIndex, ids: dict[str, str], close: bytes
+):
+    path = f"/api/videos/{ids['three scenes']}/stream"
+    with site(base, index, stall_seconds=0.2, connections=4) as made:
+        request = f"GET {path} HTTP/1.1\r\nhost: localhost\r\n".encode() + close + b"\r\n"
+        stalled = [raw(made, request) for _ in range(4)]
+        deadline = time.monotonic() + 60
+        while True:  # refused as long as the four have all places; they are still open at their ends
+            try:
+                assert made.client().get("/healthz").status_code == 200
+                break
+            except httpx.TransportError:
+                assert time.monotonic() < deadline, "the places are still taken"
+        for connection in stalled:
+            connection.close()
+
+
+def test_tokens_cannot_be_guessed(base: Path, index: VideoIndex, monkeypatch: pytest.MonkeyPatch):
+    now = [1000.0]
+    monkeypatch.setattr(service, "time", types.SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    known = {"authorization": f"Bearer {TOKEN}"}
+    with site(base, index, token=TOKEN) as made, made.client() as client:
+        for _ in range(MAX_GUESSES + 2):  # a page with the cookie of an older token
+            old = {"cookie": f"centerclip={'0' * 64}"}
+            assert problem(client.get("/api/status", headers=old)) == "token-needed"
+        for number in range(MAX_GUESSES - 1):
+            wrong = {"authorization": f"Bearer {number}"}
+            answer = client.get("/api/status", headers=wrong) if number % 2 else login(client, str(number))
+            assert problem(answer) == "token-needed"
+        for answer in (client.get("/api/status", headers=known), login(client, TOKEN), login(client, "x")):
+            assert (problem(answer), answer.status_code) == ("too-many-guesses", 429)
+        assert problem(client.get("/api/status")) == "token-needed", "nothing was guessed"
+        now[0] += GUESS_SECONDS
+        assert client.get("/api/status", headers=known).status_code == 200
+        assert login(client, TOKEN).status_code == 204
+
+
+def login(client: httpx.Client, token: str) -> httpx.Response:
+    return client.post("/api/login", json={"token": token})
+
+
+def test_guesses_are_counted_by_network_and_few_are_remembered():
+    guard = TokenGuard(TOKEN)
+    for number in range(MAX_GUESSES):
+        assert not guard.is_right(f"2001:db8::{number:x}", str(number))
+    with pytest.raises(Problem):
+        guard.is_right("2001:db8::ffff", TOKEN)
+    assert guard.is_right("2001:db8:0:1::1", TOKEN)
+    assert guard.is_right("192.0.2.1", TOKEN)
+    for number in range(MAX_NETWORKS):
+        guard.is_right(f"10.0.{number >> 8}.{number & 255}", "wrong")
+    assert guard.is_right("2001:db8::ffff", TOKEN), "the oldest are forgotten"
+
+
+def test_one_client_cannot_fill_the_disk_with_uploads(base: Path, index: VideoIndex):
+    head = b"POST /api/search HTTP/1.1\r\nhost: localhost\r\ncontent-type: multipart/form-data; boundary=x\r\n"
+    part = b"content-length: 5000\r\n\r\n--x\r\n"
+    with site(base, index, uploads_per_client=3, body_seconds=60.0) as made, made.client() as client:
+        held = [raw(made, head + part) for _ in range(3)]
+        while problem(answer := client.post("/api/search", files={"file": b"x"})) != "busy":
+            assert problem(answer) == "wrong-type", "before all three have arrived"
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+        assert client.get("/api/search?q=a").status_code == 200
+        for connection in held:
+            connection.close()
+        while problem(answer := client.post("/api/search", files={"file": b"x"})) == "busy":
+            pass
+        assert problem(answer) == "wrong-type"
+
+
+def test_errors_show_no_path_of_the_server(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    index = VideoIndex(tmp_path / "index", model=base / "model")
+    clip(tmp_path / "allowed" / "videos" / "a.mp4", 1)
+    (tmp_path / "allowed" / "empty").mkdir()
+    with site(tmp_path, index, folders=tmp_path / "allowed") as made, made.client() as client:
+        answer = client.post("/api/folders", json={"path": "nowhere"})
+        assert problem(answer) == "not-allowed"
+        assert str(tmp_path) not in answer.text
+
+        def indexing(path: str) -> dict[str, Any]:
+            assert client.post("/api/folders", json={"path": path}).status_code == 202
+            while (state := client.get("/api/status").json()["indexing"])["running"]:
+                time.sleep(0.02)
+            return state  # type: ignore[no-any-return]
+
+        errors = [indexing("empty")["error"]]  # it has no videos, says an error that names it
+        for error in (DiskFull, DamagedIndex, SearchError, ModelError, IndexBusy):
+            monkeypatch.setattr(index, "add", failing(error(f"{tmp_path}/index is bad")))
+            errors.append(indexing("videos")["error"])
+        monkeypatch.setattr(index, "add", failing(RuntimeError(str(tmp_path))))
+        errors.append(indexing("videos")["error"])
+        assert all(errors)
+        assert not any(str(tmp_path) in each for each in errors)
+        monkeypatch.setattr(index, "search", failing(SearchError(f"{tmp_path}/index cannot be read")))
+        answer = client.get("/api/search?q=a&in=text")
+        assert (problem(answer), str(tmp_path) in answer.text) == ("index-unusable", False)
+
+
+def failing(error: Exception) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
 
 
 def test_a_file_that_is_replaced_after_the_check_is_not_given_away(

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from centerclip.video import Frames, Limits, VideoError, bin_centres, read_frames
+from centerclip.video import container as container_module
 from centerclip.video import decode as decode_module
 from centerclip.video import reader as reader_module
 
@@ -130,3 +131,23 @@ def test_no_bytes_lead_to_anything_but_frames_or_a_video_error(
     assert frames.rgb.shape[0] == len(frames.times) == len(frames.mask) == 4
     assert (np.diff(frames.times) >= 0).all()
     assert min(frames.rgb.shape[1:3]) == 16
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_a_file_of_which_few_packets_decode_is_refused_with_any_number_of_threads(
+    tmp_path: Path, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not worth calling readable, and what the decoder makes up for the rest is noise."""
+    clip = make_clip(tmp_path / "a.webm", codec="libvpx-vp9", frames=40, g=40)
+
+    def damaged(number: int, packet: av.Packet) -> av.Packet:
+        if number < 4:
+            return packet
+        spoiled = av.Packet(bytes(packet)[:6] + np.random.default_rng(number).bytes(packet.size - 6))
+        spoiled.pts, spoiled.dts, spoiled.time_base = packet.pts, packet.dts, packet.time_base
+        spoiled.duration, spoiled.is_keyframe = packet.duration, packet.is_keyframe
+        return spoiled
+
+    monkeypatch.setattr(container_module, "decoder_threads", lambda: threads)
+    with pytest.raises(VideoError, match="of 40 frames can be decoded"):
+        read_frames(remux(clip, tmp_path / "b.webm", damaged), 8)

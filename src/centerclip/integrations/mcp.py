@@ -212,7 +212,8 @@ class Tools:
                 limits = f"`end` after `start`, at most {MAX_CLIP_SECONDS:g} seconds later"
                 raise ToolError(f"the video is {entry.duration:.1f} seconds long; give a part of it, {limits}")
             path = self.library.path_of(video_id)
-            hit = Hit(video_id, path, start, min(end, entry.duration), 0.0, (), entry.duration)
+            file = next(each for each in self.library.index.files(video_id) if each.path == str(path))
+            hit = Hit(video_id, path, start, min(end, entry.duration), 0.0, (), entry.duration, file=file)
             assert self.clips is not None
             made = save_clip(hit, self.clips, exact=exact, handles=handles)
             return SavedClip(file=str(made) if self.local else made.name)
@@ -269,9 +270,8 @@ class Tools:
 
     def _picture(self, hit: Hit) -> ImageContent:
         middle = min((hit.start + hit.end) / 2, max(0.0, hit.duration - 0.05))
-        path = self.library.path_of(hit.video_id)
-        made = frame(self.service.frames, hit.video_id, path, middle, IMAGE_WIDTH)
-        return ImageContent(type="image", data=base64.b64encode(made.read_bytes()).decode(), mime_type="image/jpeg")
+        made = frame(self.service.frames, self.library, hit.video_id, middle, IMAGE_WIDTH)
+        return ImageContent(type="image", data=base64.b64encode(made).decode(), mime_type="image/jpeg")
 
 
 def make_mcp(
@@ -303,7 +303,7 @@ def mcp_app(server: MCPServer[None], service: Service) -> ASGIApp:
     """The server for HTTP, at ``/mcp``, behind the limits and the access control of the REST API."""
     app: ASGIApp = server.streamable_http_app(streamable_http_path=MCP_PATH, host="")  # AccessControl checks host names
     app = BodyLimits(app, service.settings)
-    app = AccessControl(app, service.settings)
+    app = AccessControl(app, service.settings, service.tokens)
     return RequestLimits(app, service.settings, service.metrics)
 
 

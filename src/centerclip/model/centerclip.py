@@ -20,7 +20,7 @@ from ..cluster.segments import Chooser
 from ..cluster.setting import name_of
 from ..errors import ModelError, SettingError
 from ..extend import methods
-from ..files import scratch_folder, write_atomic
+from ..files import move_into_place, scratch_folder, write_atomic
 from .attachment import Attachment, attach, detach
 from .backbone import Backbone, open_backbone, saved_clustering
 from .hub import PREPROCESSOR_FILES, SETTINGS_FILE, TEMPORAL_FILE
@@ -448,7 +448,7 @@ class CenterCLIP(nn.Module):
                 save_file(self.temporal.state_dict(), scratch / TEMPORAL_FILE)
                 settings["temporal"] = self.temporal.sizes()
             for file in scratch.iterdir():
-                file.replace(target / file.name)
+                move_into_place(file, target / file.name)
         for name, content in ((PREPROCESSOR_FILES[0], self.preprocess.to_config()), (SETTINGS_FILE, settings)):
             write_atomic(target / name, json.dumps(content, indent=2) + "\n")
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelError, first_line
-from ..files import PARTIAL, lock_file, scratch_folder, write_atomic
+from ..files import PARTIAL, lock_file, move_into_place, scratch_folder, write_atomic
 from .backbone import load_preprocess
 from .hub import CONFIG_FILE, PREPROCESSOR_FILES, SETTINGS_FILE, SMALL_FILES, TEMPORAL_FILE, read_json
 from .vectors import fingerprint_of
@@ -306,8 +306,8 @@ def _move_in(scratch: Path, target: Path, settings: dict[str, Any]) -> None:
     """Move files from beside a folder into it, and write at last which of them there are."""
     target.mkdir(parents=True, exist_ok=True)
     for path in scratch.iterdir():
-        path.replace(target / path.name)
-    write_atomic(target / SETTINGS_FILE, json.dumps(settings, indent=2) + "\n", durable=True)
+        move_into_place(path, target / path.name)
+    write_atomic(target / SETTINGS_FILE, json.dumps(settings, indent=2) + "\n")
 
 
 # ---- the cache ----------------------------------------------------------------------------------------------

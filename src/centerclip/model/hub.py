@@ -22,7 +22,7 @@ from typing import Any
 from ..bundled import DEMO, SMALL, has_small, resolve_model
 from ..errors import ModelError, ModelNotFound, NotADualEncoder, first_few, first_line
 from ..extend import backbones
-from ..files import lock_file, write_atomic
+from ..files import lock_file, move_into_place, write_atomic
 
 # The best published retrieval of the ViT-B/32 that have safetensors: sentence to image on MS-COCO R@1 39.3, R@5 65.4
 # where OpenAI's has 30.4 and 55.9 (open_clip's docs/openclip_retrieval_results.csv).
@@ -332,7 +332,7 @@ def _fetch_files(name: str, names: list[str], snapshot: Path, on_progress: OnByt
         if not blob.is_file():
             _download(file, blobs / file.partial, on_size)
             _check(file, blobs / file.partial)
-            (blobs / file.partial).replace(blob)
+            move_into_place(blobs / file.partial, blob)
         link.unlink(missing_ok=True)  # it may lead to a file that is gone
         try:
             link.symlink_to(Path("..", "..", "blobs", file.etag))

@@ -1,6 +1,15 @@
 """Index a folder of videos, find the moment. Imports nothing heavy: a search must start fast."""
 
-from ..errors import DamagedIndex, DiskFull, IndexBusy, IndexNotFound, OtherSettings, SearchError, UnknownVideo
+from ..errors import (
+    DamagedIndex,
+    DiskFull,
+    IndexBusy,
+    IndexNotFound,
+    OtherSettings,
+    QueryError,
+    SearchError,
+    UnknownVideo,
+)
 from .folder import default_folder
 from .index import VideoIndex
 from .indexer import Progress
@@ -19,6 +28,7 @@ __all__ = [
     "OtherSettings",
     "Progress",
     "Query",
+    "QueryError",
     "Results",
     "SearchError",
     "Status",

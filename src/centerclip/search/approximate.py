@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..files import scratch_folder
+from ..files import move_into_place, scratch_folder
 from ..parallel import usable_cores
 from .matrix import MAX_EXACT_SEGMENTS, Rows
 from .sqlite import Contents, SqliteStore, SqliteView, connect, decoded
@@ -295,7 +295,7 @@ def build(target: Path, batches: Callable[[], Iterator[Batch]], width: int, rows
         probes, recall = _tune(index, queries, batches()) if len(queries) else (1, 1.0)
         sample = training[:: max(1, len(training) // SAMPLE_ROWS)]
         _write(scratch, index, keys, sizes, sample, Description(rows, probes, recall))
-        scratch.rename(target)
+        move_into_place(scratch, target)  # its vectors cannot be checked later
 
 
 def extend(old: ApproximateIndex, fresh: Iterator[Batch], target: Path) -> None:
@@ -310,7 +310,7 @@ def extend(old: ApproximateIndex, fresh: Iterator[Batch], target: Path) -> None:
         keys, sizes = _add(index, fresh, scratch / _part(old.rows))
         keys, sizes = np.concatenate([old.keys, keys]), np.concatenate([np.diff(old.begins), sizes])
         _write(scratch, index, keys, sizes, old.sample, old.description)
-        scratch.rename(target)
+        move_into_place(scratch, target)  # its vectors cannot be checked later
 
 
 def _part(first: int) -> str:
@@ -338,9 +338,6 @@ def _write(folder: Path, index: Any, keys: Rows, sizes: Rows, sample: Floats, de
     np.save(folder / "begins.npy", np.concatenate([[0], np.cumsum(sizes)]))
     np.save(folder / "sample.npy", sample.astype(np.float16))
     (folder / "description.json").write_text(json.dumps(asdict(description)), encoding="utf-8")
-    for path in folder.iterdir():  # on the disk before the database names it: its vectors cannot be checked later
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
 
 
 def _tune(index: Any, queries: Floats, batches: Iterator[Batch]) -> tuple[int, float]:

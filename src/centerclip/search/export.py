@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -30,11 +30,17 @@ def save_clip(hit: Hit, folder: Path, *, exact: bool = False, handles: float = H
             quick and without loss, from the keyframe before. What cannot be copied is encoded again in any case.
         handles: seconds before and after the moment.
     """
+
+    def whole(write: Callable[..., object], target: Path, **options: float) -> None:
+        write(hit.path, target, **options)
+        if hit.file is not None and not hit.file.is_unchanged:  # a file in its place may show anything
+            raise SearchError(f"{str(hit.path)!r} has changed since it was indexed: index its folder again.")
+
     folder.mkdir(parents=True, exist_ok=True)
     if hit.is_photo:
         try:
             target = _free(folder, _file_name(hit.title)[:MAX_TITLE], hit.path.suffix.lower())
-            return write_atomic(target, partial(shutil.copyfile, hit.path))
+            return write_atomic(target, partial(whole, shutil.copyfile))
         except OSError as error:
             raise SearchError(f"{str(hit.path)!r}: the photograph cannot be copied: {error.strerror}.") from error
     start, end = max(0.0, hit.start - handles), min(hit.duration, hit.end + handles)
@@ -46,7 +52,7 @@ def save_clip(hit: Hit, folder: Path, *, exact: bool = False, handles: float = H
     reason = ""
     for cut, extension in [*copies, (encode_clip, ".mp4")]:
         try:
-            return write_atomic(_free(folder, stem, extension), partial(cut, hit.path, start=start, end=end))
+            return write_atomic(_free(folder, stem, extension), partial(whole, cut, start=start, end=end))
         except VideoError as error:
             reason = error.detail
     raise SearchError(f"{str(hit.path)!r}: the clip cannot be cut out: {reason}.")

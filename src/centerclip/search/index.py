@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..errors import DamagedIndex, IndexNotFound, ModelError, OtherSettings, SearchError, SettingError
+from ..errors import DamagedIndex, IndexNotFound, ModelError, OtherSettings, QueryError, SearchError, SettingError
 from ..files import content_id, find_videos, is_below
 from ..model.hub import DEFAULT_MODEL, default_model
 from ..video.sampling import Windows
@@ -102,7 +102,7 @@ class IndexState:
         if video is not None:
             parts.append(self.encoder.video(video))
         if not parts:
-            raise SearchError("nothing to search for: give a sentence, an image or a video")
+            raise QueryError("nothing to search for: give a sentence, an image or a video")
         if len(parts) == 1:
             return Query(parts[0], text is not None, self._video_id(video), text or "")
         # Images lie nearer to images than sentences do: divided by the deviation of its scores, each counts alike.
@@ -119,13 +119,13 @@ class IndexState:
 
 
 def check_sentence(text: str) -> None:
-    """Raise :class:`SearchError` for a sentence that cannot be encoded."""
+    """Raise :class:`QueryError` for a sentence that cannot be encoded."""
     if not text.strip():
-        raise SearchError("the sentence is empty; describe what the video shows")
+        raise QueryError("the sentence is empty; describe what the video shows")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise SearchError(f"the sentence {text!r} is not valid UTF-8; check the terminal's encoding") from error
+        raise QueryError(f"the sentence {text!r} is not valid UTF-8; check the terminal's encoding") from error
 
 
 class VideoIndex:
@@ -336,7 +336,7 @@ class VideoIndex:
         """
         if query is None and where == "text":
             if text is None or image is not None or video is not None:
-                raise SearchError("text is searched with words alone: leave out the image and the clip")
+                raise QueryError("text is searched with words alone: leave out the image and the clip")
             check_sentence(text)
             query = Query(np.zeros(0, np.float32), has_text=True, text=text)
         query = query or self.encode(text, image=image, video=video)

@@ -310,7 +310,7 @@ class Indexer:
                 )
         except UNREADABLE as error:
             failure, spoiled = _reason(error), not isinstance(error, VideoError)
-        if not _is_as_found(file):
+        if not file.is_unchanged:
             failure, spoiled = "unreadable: the file changed while it was read; the next run takes it again", True
         if not failure and task.streamed is not None:
             if is_photo(file.path):
@@ -449,11 +449,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, VideoError):
         return f"{error.reason}: {error.detail}. {error.advice}"
     return f"unreadable: {getattr(error, 'strerror', None) or error}"
-
-
-def _is_as_found(file: File) -> bool:
-    try:
-        status = Path(file.path).stat()
-    except OSError:
-        return False
-    return (status.st_size, status.st_mtime_ns) == (file.size, file.modified)

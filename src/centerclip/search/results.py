@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from ..errors import SearchError, UnknownVideo
+from ..errors import QueryError, UnknownVideo
 from ..files import is_below
 from .ranking import FoundBy, Grade, Moment, Ranked
 from .store import File, Line, Segments, Video, View
@@ -43,6 +43,7 @@ class Hit:
         confidence: 0 to 1, by which hits found in the video and by text are compared.
         found_by: "video", what it shows, or "text", what is said or written; then ``start`` is when.
         line: the line with the query's words, also where the video was found by what it shows; None without any.
+        file: the file as it was indexed; clips are cut out of it only while it is unchanged.
     """
 
     video_id: str
@@ -59,6 +60,7 @@ class Hit:
     confidence: float = 0.0
     found_by: FoundBy = "video"
     line: Line | None = None
+    file: File | None = field(default=None, repr=False)
 
     @property
     def title(self) -> str:
@@ -293,6 +295,7 @@ class Catalogue:
                     confidence=entry.confidence,
                     found_by=entry.found_by,
                     line=entry.line,
+                    file=files[0],
                 )
             )
         return hits
@@ -355,7 +358,7 @@ def seconds_of(when: When, *, option: str) -> float | None:
         try:
             return datetime.fromisoformat(padded).timestamp()
         except (ValueError, OverflowError, OSError) as error:  # 0001 is a date, but no computer's clock has shown it
-            raise SearchError(f"{option}: {when!r} is not a date; write it as 2024, 2024-05 or 2024-05-31") from error
+            raise QueryError(f"{option}: {when!r} is not a date; write it as 2024, 2024-05 or 2024-05-31") from error
     return (when if isinstance(when, datetime) else datetime.combine(when, time())).timestamp()
 
 
@@ -368,7 +371,7 @@ def near_of(text: str | None, *, option: str) -> Near | None:
     except ValueError:
         latitude, longitude, kilometres = 0.0, 0.0, -1.0
     if not (abs(latitude) <= 90 and abs(longitude) <= 180 and 0 <= kilometres < math.inf):
-        raise SearchError(f"{option}: {text!r} is not a place; write latitude,longitude,kilometres: 52.37,4.89,10")
+        raise QueryError(f"{option}: {text!r} is not a place; write latitude,longitude,kilometres: 52.37,4.89,10")
     return latitude, longitude, kilometres
 
 

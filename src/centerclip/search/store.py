@@ -2,6 +2,7 @@
 
 A store that passes ``tests/search/conformance.py`` can take the place of the one on disk."""
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -93,6 +94,15 @@ class File:
     video: str
     failure: str = ""
     root: str = field(default="", compare=False)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the file on the disk has this size and time now."""
+        try:
+            status = os.stat(self.path)  # noqa: PTH116 - is no Path
+        except OSError:
+            return False
+        return (status.st_size, status.st_mtime_ns) == (self.size, self.modified)
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def create_app(index: VideoIndex, settings: ServeSettings | None = None) -> Fast
     problems.install(app)
     for router in (search_routes.router, video_routes.router, server_routes.router, server_routes.public):
         private = router is not server_routes.public
-        responses = problems.problem_responses(401) if private else {}
+        responses = problems.problem_responses(401, 429) if private else {}
         app.include_router(router, prefix=PREFIX, dependencies=SECURITY if private else [], responses=responses)
         for route in router.routes:
             if isinstance(route, APIRoute) and "GET" in (route.methods or ()):
@@ -80,7 +80,7 @@ def create_app(index: VideoIndex, settings: ServeSettings | None = None) -> Fast
     app.include_router(_page_routes())
     # The one added last sees a request first.
     app.add_middleware(BodyLimits, settings=settings)
-    app.add_middleware(AccessControl, settings=settings)
+    app.add_middleware(AccessControl, settings=settings, tokens=service.tokens)
     app.add_middleware(
         CORSMiddleware,
         allow_origins=settings.origins,

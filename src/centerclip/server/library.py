@@ -10,7 +10,8 @@ import stat
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
@@ -21,7 +22,7 @@ from ..files import valid_text
 from ..search import IndexNotFound, IndexReport, Progress, Query, Status, VideoEntry, VideoIndex
 from ..search.folder import default_folder
 from ..search.store import File
-from .problems import Problem
+from .problems import Problem, problem_of
 
 STATUS_CACHE_SECONDS = 2.0  # every open page asks for the status, and every path that is shown needs it
 MAX_SUBFOLDERS = 1000  # in a list to choose from
@@ -142,9 +143,21 @@ class Library:
 
     def path_of(self, video_id: str) -> Path:
         """The path of a file of a video that is as it was indexed."""
+        with self.unchanged(video_id) as path:
+            return path
+
+    @contextmanager
+    def unchanged(self, video_id: str) -> Iterator[Path]:
+        """The path of a file of a video, for reading; a problem where another one has taken its place meanwhile."""
         file, path = self.open_file(video_id)
-        file.close()
-        return path
+        with file:
+            yield path
+            try:
+                same = os.path.samestat(path.stat(), os.fstat(file.fileno()))
+            except OSError:
+                same = False
+        if not same:
+            raise Problem("file-changed", "It was replaced while it was read. Index its folder again.")
 
     # ---- queries ------------------------------------------------------------------------------------------------
 
@@ -238,7 +251,7 @@ class BackgroundIndexing:
         except (OSError, ValueError, RuntimeError):
             usable = False
         if not usable:  # the same message for both, so that nobody learns what else is on the machine
-            raise Problem("not-allowed", f"There is no such folder in {valid_text(str(allowed))}.")
+            raise Problem("not-allowed", "There is no such folder below the one that the server was started with.")
         return path
 
     def _work(self, paths: list[Path]) -> None:
@@ -246,11 +259,11 @@ class BackgroundIndexing:
         try:
             report: IndexReport = self.library.index.add(*paths, on_progress=self._report)
         except CenterClipError as error:
-            log.error("%s", error)
-            self.run = replace(self.run, running=False, error=str(error))
+            reason = problem_of(error)  # the error itself names paths of this machine
+            self.run = replace(self.run, running=False, error=f"{reason.title}. {reason.detail}")
         except Exception:
             log.exception("indexing failed")
-            self.run = replace(self.run, running=False, error="indexing failed; see the server's output")
+            self.run = replace(self.run, running=False, error="See the server's output.")
         else:
             self.run = IndexingRun(
                 finished=report.added + report.recognised,

@@ -1,19 +1,26 @@
 """Files that are made from videos when they are asked for (frames, converted pieces) and kept on disk up to a bound."""
 
+import logging
 import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
 from ..files import write_atomic
+from ..search.folder import DISK_FULL_ERRORS
 from ..video.container import Limits
 from ..video.cut import thumbnail
+from .library import Library
+from .problems import Problem
 
 CLEAR_TO = 0.9  # of the bound is left after clearing, so that not every new file clears again
 TIME_STEP = 0.1  # seconds: times are rounded to it, so that the cache is not filled with the same frame
 JPEG_QUALITY = 82
 THUMBNAIL_LIMITS = Limits(seconds=30.0)  # a page waits for it
+ATTEMPTS = 3  # to open a file before others make so many that it is cleared
+log = logging.getLogger("centerclip.server")
 
 
 class DiskCache:
@@ -40,8 +47,21 @@ class DiskCache:
             return None
         return path
 
-    def get_or_make(self, name: str, make: Callable[[Path], None]) -> Path:
-        """The file of a name; ``make(path)`` writes it when it is not there, once for all who ask meanwhile."""
+    def open_or_make(self, name: str, make: Callable[[Path], None]) -> FileIO:
+        """The file of a name, open; ``make(path)`` writes it when it is not there, once for all who ask meanwhile."""
+        for _ in range(ATTEMPTS):
+            try:
+                path = self._get_or_make(name, make)
+            except OSError as error:
+                if error.errno not in DISK_FULL_ERRORS:
+                    raise
+                log.error("the cache %s cannot be written: %s", self.folder, error)
+                raise Problem("disk-full", "Free some space there, then try again.") from error
+            with suppress(FileNotFoundError):  # cleared since, by another request or another server
+                return path.open("rb", buffering=0)
+        raise Problem("busy", "Its cache is too small for so many requests. Try again in a moment.")
+
+    def _get_or_make(self, name: str, make: Callable[[Path], None]) -> Path:
         with self._lock:
             lock = self._making.setdefault(name, threading.Lock())
         with lock:
@@ -63,7 +83,7 @@ class DiskCache:
             make(path)
             self._clear_for(path.stat().st_size)
 
-        return write_atomic(self.folder / name, write)
+        return write_atomic(self.folder / name, write, durable=False)
 
     def _clear_for(self, size: int) -> None:
         """Remove the files that were not used for longest, if a new one would not fit."""
@@ -88,20 +108,13 @@ class DiskCache:
             self._bytes = total + size
 
 
-def cached_frame(cache: DiskCache, video_id: str, time: float, width: int) -> Path | None:
-    """What :func:`frame` has made before; the video need not be there."""
-    return cache.get(_frame_name(video_id, time, width))
-
-
-def frame(cache: DiskCache, video_id: str, path: Path, time: float, width: int) -> Path:
-    """A JPEG file with the frame at a time in seconds, at most ``width`` pixels wide."""
+def frame(cache: DiskCache, library: Library, video_id: str, time: float, width: int) -> bytes:
+    """The frame of a video at a time in seconds as a JPEG file, at most ``width`` pixels wide."""
 
     def make(target: Path) -> None:
-        image = thumbnail(path, round(time / TIME_STEP) * TIME_STEP, width, limits=THUMBNAIL_LIMITS)
+        with library.unchanged(video_id) as path:
+            image = thumbnail(path, round(time / TIME_STEP) * TIME_STEP, width, limits=THUMBNAIL_LIMITS)
         image.save(target, "JPEG", quality=JPEG_QUALITY, optimize=True)
 
-    return cache.get_or_make(_frame_name(video_id, time, width), make)
-
-
-def _frame_name(video_id: str, time: float, width: int) -> str:
-    return f"{video_id}-{round(time / TIME_STEP)}-{width}.jpg"
+    with cache.open_or_make(f"{video_id}-{round(time / TIME_STEP)}-{width}.jpg", make) as file:
+        return file.read()

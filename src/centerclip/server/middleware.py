@@ -4,8 +4,6 @@ All are written by hand: uvicorn and Starlette have no setting for these limits.
 """
 
 import asyncio
-import hashlib
-import hmac
 import ipaddress
 import logging
 import re
@@ -20,7 +18,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .problems import Problem
-from .service import Metrics
+from .service import Metrics, TokenGuard
 from .settings import ServeSettings
 
 VERSIONED = re.compile(r"/api/v\d+(/|$)")
@@ -71,7 +69,7 @@ class RequestLimits(_Middleware):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
-        client = scope["client"][0] if scope.get("client") else ""
+        client = client_of(scope)
         status, began = 500, time.perf_counter()
 
         async def note_status(message: Message) -> None:
@@ -131,9 +129,9 @@ class AccessControl(_Middleware):
     resolve to it. Requests that change something must not come from another site's page, with or without a token.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServeSettings, tokens: TokenGuard) -> None:
         super().__init__(app)
-        self.settings = settings
+        self.settings, self.tokens = settings, tokens
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -165,10 +163,10 @@ class AccessControl(_Middleware):
 
     def check(self, scope: Scope) -> None:
         """Raise a problem when a request must not be answered."""
-        headers, token = Headers(scope=scope), self.settings.token
+        headers, guarded = Headers(scope=scope), self.settings.token is not None
         host = headers.get("host", "")
         name = _split(f"//{host}").hostname or ""
-        if token is None and not is_this_machine(name) and name not in self.settings.hosts:
+        if not guarded and not is_this_machine(name) and name not in self.settings.hosts:
             raise Problem("not-allowed", "The server does not answer to this host name. Use the address it printed.")
         if scope["method"] in UNSAFE_METHODS:
             origin, site = headers.get("origin"), headers.get("sec-fetch-site")
@@ -179,37 +177,51 @@ class AccessControl(_Middleware):
             if foreign and origin not in self.settings.origins:
                 raise Problem("not-allowed", "The request comes from another site's page.")
         private = scope["path"].startswith(("/api/", MCP_PATH)) and scope["path"] not in PUBLIC_PATHS
-        if token is not None and private and not self._has_token(headers, token):
+        if guarded and private and not self._has_token(headers, client_of(scope)):
             raise Problem(
                 "token-needed",
                 "Open the address that the server printed, or send the token: Authorization: Bearer TOKEN",
                 headers={"www-authenticate": 'Bearer realm="centerclip"'},
             )
 
-    @staticmethod
-    def _has_token(headers: Headers, token: str) -> bool:
+    def _has_token(self, headers: Headers, client: str) -> bool:
         scheme, _, sent = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            return is_token(sent.strip(), token)
+            return self.tokens.is_right(client, sent.strip())
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         except CookieError:
             return False
-        return cookie is not None and is_token(cookie.value, cookie_value(token))
+        return cookie is not None and self.tokens.is_right(client, cookie.value, cookie=True)
 
 
 class BodyLimits(_Middleware):
-    """Limits the size of a request's body, and the time it may take to arrive."""
+    """Limits the size of a request's body, the time it may take to arrive, and uploads, which are kept on the disk."""
 
     def __init__(self, app: ASGIApp, settings: ServeSettings) -> None:
         super().__init__(app)
         self.settings = settings
+        self._uploads: Counter[str] = Counter()  # address -> uploads that are being received or encoded
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         is_upload = scope["path"] == "/api/v1/search" and scope["method"] == "POST"
-        # The other fields of a form take some bytes beside the file.
-        limit = self.settings.upload_bytes + MAX_BODY_BYTES if is_upload else MAX_BODY_BYTES
+        if not is_upload:
+            await self._limited(scope, receive, send, MAX_BODY_BYTES)
+            return
+        client, settings = client_of(scope), self.settings
+        if self._uploads[client] >= settings.uploads_per_client or self._uploads.total() >= settings.uploads:
+            detail = "Too many images and clips at once. Wait until some have been searched with."
+            await Problem("busy", detail, headers={"retry-after": "2"}).response()(scope, receive, send)
+            return
+        self._uploads[client] += 1
+        try:
+            # The other fields of a form take some bytes beside the file.
+            await self._limited(scope, receive, send, settings.upload_bytes + MAX_BODY_BYTES)
+        finally:
+            self._uploads -= Counter([client])  # forgets clients that have none left
+
+    async def _limited(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
         too_large = Problem("too-large", f"The limit is {limit:,} bytes.")
         announced = Headers(scope=scope).get("content-length", "0")
         if not announced.isdigit() or int(announced) > limit:
@@ -234,14 +246,9 @@ class BodyLimits(_Middleware):
         await self.app(scope, receive_within_limits, send)
 
 
-def is_token(sent: str, expected: str) -> bool:
-    """Compare two tokens in constant time."""
-    return hmac.compare_digest(sent.encode(errors="replace"), expected.encode(errors="replace"))
-
-
-def cookie_value(token: str) -> str:
-    """What a browser keeps instead of the token."""
-    return hmac.new(token.encode(errors="replace"), b"centerclip cookie", hashlib.sha256).hexdigest()
+def client_of(scope: Scope) -> str:
+    """The address that a request comes from."""
+    return scope["client"][0] if scope.get("client") else ""
 
 
 def is_this_machine(host: str) -> bool:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from ..errors import CenterClipError
-from ..search import DamagedIndex, IndexBusy, IndexNotFound, OtherSettings, SearchError, UnknownVideo
+from ..search import DiskFull, IndexBusy, IndexNotFound, QueryError, UnknownVideo
 from ..video.errors import MissingFile, VideoError
 
 MEDIA_TYPE = "application/problem+json"
@@ -35,10 +35,12 @@ KINDS = {
     "bad-range": (416, "The file has no such range"),
     "unreadable-video": (422, "The video cannot be read"),
     "too-many-requests": (429, "Too many requests at once"),
+    "too-many-guesses": (429, "Too many wrong tokens"),
     "failed": (500, "Internal server error"),
     "index-unusable": (500, "The index cannot be used"),
     "busy": (503, "The server is busy"),
     "no-index": (503, "There is no index yet"),
+    "disk-full": (507, "The server's disk is full"),
 }
 log = logging.getLogger("centerclip.server")
 
@@ -92,9 +94,11 @@ def problem_of(error: CenterClipError) -> Problem:
         return Problem("file-missing", "Restore the file, or index its folder again.")
     if isinstance(error, VideoError):
         return Problem("unreadable-video", f"{error.detail}. {error.advice}", reason=error.reason)
-    if isinstance(error, SearchError) and not isinstance(error, DamagedIndex | OtherSettings):
+    if isinstance(error, QueryError):
         return Problem("bad-query", str(error))
     log.error("%s", error)
+    if isinstance(error, DiskFull):
+        return Problem("disk-full", "Free some space there, then try again. What was indexed so far is safe.")
     return Problem("index-unusable", "See the server's output.")
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import socket
+from collections.abc import Callable
 
 import h11
 import uvicorn
@@ -60,7 +61,7 @@ def http_server(app: ASGIApp, settings: ServeSettings, *, log_level: str = "warn
     """A server of any application, with the limits of the settings, that is not running yet."""
 
     class Protocol(BoundedProtocol):
-        max_connections = settings.connections
+        max_connections, stall_seconds = settings.connections, settings.stall_seconds
 
     config = uvicorn.Config(
         app,
@@ -78,42 +79,57 @@ def http_server(app: ASGIApp, settings: ServeSettings, *, log_level: str = "warn
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 with limits that uvicorn has no setting for: connections, and the time for a request's headers."""
+    """HTTP/1.1 with limits that uvicorn has no setting for: on connections, and on the time that a client takes to send
+    a request's headers and to read what it is sent."""
 
-    max_connections = 512
+    max_connections, stall_seconds = 512, 120.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        self._header_timer: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         if len(self.connections) > self.max_connections:
             transport.close()
             return
-        self._start_timer()
+        transport.set_write_buffer_limits(high=0)  # so writing is paused whenever something waits to be sent
+        self._start_timer("headers", HEADER_SECONDS, self._close_if_idle)
 
     def data_received(self, data: bytes) -> None:
         """The client has sent something."""
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:  # the headers are not complete yet
-            self._start_timer()
+            self._start_timer("headers", HEADER_SECONDS, self._close_if_idle)
         else:
-            self._stop_timer()
+            self._stop_timer("headers")
+
+    def pause_writing(self) -> None:
+        """The client has not read all that it was sent yet. One that never does loses its connection.
+
+        ``close`` would wait for it to read the rest, and its place would be taken for ever.
+        """
+        super().pause_writing()
+        self._start_timer("reading", self.stall_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has read all that it was sent."""
+        self._stop_timer("reading")
+        super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has disconnected."""
-        self._stop_timer()
+        for name in list(self._timers):
+            self._stop_timer(name)
         super().connection_lost(exc)
 
-    def _start_timer(self) -> None:
-        if self._header_timer is None:
-            self._header_timer = self.loop.call_later(HEADER_SECONDS, self._close_if_idle)
+    def _start_timer(self, name: str, seconds: float, action: Callable[[], object]) -> None:
+        if name not in self._timers:
+            self._timers[name] = self.loop.call_later(seconds, action)
 
-    def _stop_timer(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
+    def _stop_timer(self, name: str) -> None:
+        if name in self._timers:
+            self._timers.pop(name).cancel()
 
     def _close_if_idle(self) -> None:
-        self._header_timer = None
+        self._stop_timer("headers")
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
             self.transport.close()

@@ -13,7 +13,7 @@ from .. import __version__
 from ..integrations.desktop import has_desktop
 from ..integrations.timelines import formats
 from .library import index_command
-from .middleware import COOKIE, cookie_value, is_local, is_token
+from .middleware import COOKIE, client_of, is_local
 from .problems import Problem, problem_responses
 from .schemas import (
     EXAMPLE_FOLDER,
@@ -74,17 +74,16 @@ async def remove_folder(service: ServiceDep, folder_id: FolderId) -> None:
     await service.upload_pool.run(service.indexing.remove, folder)
 
 
-@public.post("/login", summary="Log this browser in", status_code=204, responses=problem_responses(401))
+@public.post("/login", summary="Log this browser in", status_code=204, responses=problem_responses(401, 422, 429))
 async def login(service: ServiceDep, request: Request, body: Token) -> Response:
     """Exchange the token for a cookie: the images and videos of a page cannot send a header."""
-    expected = service.settings.token
-    if expected is not None and not is_token(body.token, expected):
+    if not service.tokens.is_right(client_of(request.scope), body.token):
         raise Problem("token-needed", "Wrong token. Use the one that the server printed.")
     response = Response(status_code=204)
-    if expected is not None:
+    if service.settings.token is not None:
         response.set_cookie(
             COOKIE,
-            cookie_value(expected),
+            service.tokens.cookie,
             max_age=WEEK,
             httponly=True,
             samesite="strict",

@@ -1,10 +1,14 @@
 """What all requests share: the index, the worker threads, the caches, the metrics."""
 
 import asyncio
+import hashlib
+import hmac
+import ipaddress
 import logging
 import sys
 import threading
 import time
+from collections import OrderedDict
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -14,12 +18,15 @@ from ..errors import CenterClipError
 from ..search import VideoIndex
 from .library import BackgroundIndexing, Library
 from .media import DiskCache
+from .problems import Problem
 from .settings import ServeSettings
 from .workers import MAX_BATCH, SentenceEncoder, WorkerPool
 
 SEARCH_THREADS = 16  # queries that wait together share one product with all vectors
 MODEL_RETRY_SECONDS = 30.0  # after a model could not be opened
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # of the request times, seconds
+MAX_GUESSES, GUESS_SECONDS = 20, 60.0  # wrong tokens of one address, and how long each counts
+MAX_NETWORKS = 4096  # whose wrong tokens are remembered
 log = logging.getLogger("centerclip.server")
 
 
@@ -37,6 +44,7 @@ class Service:
         self.indexing = BackgroundIndexing(self.library, settings.folders)
         self.frames = DiskCache(settings.cache / "frames", settings.thumbnail_bytes)
         self.pieces = DiskCache(settings.cache / "pieces", settings.piece_bytes)
+        self.tokens = TokenGuard(settings.token)
         self.metrics = Metrics(self)
         self.ready = False  # whether the model is open
         self.sentences = SentenceEncoder(index.encode_texts, self.library.model_version, self.metrics.count_batch)
@@ -71,6 +79,54 @@ class Service:
         pools = [self.search_pool, self.info_pool, self.frame_pool, self.upload_pool, self.piece_pool]
         close = [self.sentences.close, *(pool.close for pool in pools)]
         await asyncio.gather(*map(asyncio.to_thread, close))
+
+
+class TokenGuard:
+    """Compares tokens in constant time, and refuses an address that has sent many wrong ones lately.
+
+    The same wrong one counts once: a page that was left open asks again and again with the cookie of an older token.
+
+    Args:
+        token: the secret; None lets everyone in.
+    """
+
+    def __init__(self, token: str | None) -> None:
+        self.token = token
+        self._wrong: OrderedDict[str, dict[int, float]] = OrderedDict()  # network -> what was sent, hashed -> when
+
+    @property
+    def cookie(self) -> str:
+        """What a browser keeps instead of the token."""
+        return hmac.new((self.token or "").encode(errors="replace"), b"centerclip cookie", hashlib.sha256).hexdigest()
+
+    def is_right(self, client: str, sent: str, *, cookie: bool = False) -> bool:
+        """Whether a client has sent the token, or the cookie; raises a problem after too many that were wrong."""
+        if self.token is None:
+            return True
+        network, now = _network_of(client), time.monotonic()
+        wrong = {key: when for key, when in self._wrong.get(network, {}).items() if now - when < GUESS_SECONDS}
+        if len(wrong) >= MAX_GUESSES:  # also for the right one, or guessing could go on
+            detail = (
+                f"This address has sent {MAX_GUESSES} wrong ones. Wait a minute, then use the one that was printed."
+            )
+            raise Problem("too-many-guesses", detail, headers={"retry-after": str(int(GUESS_SECONDS))})
+        expected = self.cookie if cookie else self.token
+        if hmac.compare_digest(sent.encode(errors="replace"), expected.encode(errors="replace")):
+            return True
+        self._wrong[network] = {**wrong, hash((sent, cookie)): now}
+        self._wrong.move_to_end(network)
+        while len(self._wrong) > MAX_NETWORKS:
+            self._wrong.popitem(last=False)
+        return False
+
+
+def _network_of(client: str) -> str:
+    """What one machine can send from: an IPv4 address, or the 2^64 of an IPv6 network."""
+    try:
+        address = ipaddress.ip_address(client.partition("%")[0])
+    except ValueError:
+        return client
+    return client if address.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))
 
 
 class Metrics:

@@ -31,6 +31,8 @@ class ServeSettings:
     thumbnail_bytes: int = 512 * MEGABYTE  # size limit of the thumbnail cache
     piece_bytes: int = 2 * GIGABYTE  # size limit of the cache of converted video
     upload_bytes: int = 64 * MEGABYTE  # size limit of an image or clip to search with
+    uploads: int = 16  # how many of them may be on the server's disk at once
+    uploads_per_client: int = 4  # how many of one address
     upload_pixels: int = 64_000_000  # pixel limit of such an image, and of a frame of such a clip
     upload_seconds: float = 120.0  # length limit of such a clip
     body_seconds: float = 60.0  # how long a client may take to send a request's body

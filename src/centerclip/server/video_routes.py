@@ -1,9 +1,7 @@
 """Videos of the index: the list, one with its segments, its frames, and its file with HTTP ranges."""
 
-import asyncio
 import os
 from enum import IntEnum
-from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,7 +20,7 @@ from ..search.store import File
 from ..video.cut import PIECE_SECONDS, codec_of, copy_clip, encode_clip, encode_piece
 from ..video.errors import VideoError
 from .library import Library
-from .media import cached_frame, frame
+from .media import frame
 from .middleware import is_local
 from .problems import Problem, problem_responses
 from .schemas import Video, VideoDetail, VideoList, span, video_fields
@@ -109,8 +107,8 @@ async def get_frame(
     width: Annotated[FrameWidth, option("Pixels, at most.", 320)] = FrameWidth.MEDIUM,
 ) -> Response:
     """The frame that is on the screen at this time, to a tenth of a second."""
-    path = await service.frame_pool.run(_thumbnail, service, video_id, time, width)
-    return FileResponse(path, media_type="image/jpeg", headers={"cache-control": CACHE_FRAME})
+    content = await service.frame_pool.run(_thumbnail, service, video_id, time, width)
+    return Response(content, media_type="image/jpeg", headers={"cache-control": CACHE_FRAME})
 
 
 @router.get(
@@ -138,12 +136,12 @@ async def stream(
         file, path = await service.info_pool.run(service.library.open_file, video_id)
         etag = f'"{video_id}"'
     else:
-        file, path = await service.piece_pool.run(_open_piece, service, video_id, piece)
+        file, path = await service.piece_pool.run(_open_piece, service, video_id, piece), Path("piece.mp4")
         etag = f'"{video_id}-{piece}"'
     if etag in request.headers.get("if-none-match", ""):
         file.close()
         return Response(status_code=304, headers={"etag": etag, "cache-control": CACHE_FILE})
-    return OpenFileResponse(file, path, etag, service.settings.stall_seconds)
+    return OpenFileResponse(file, path, etag)
 
 
 @router.get(
@@ -159,9 +157,8 @@ async def get_clip(
     seconds: Annotated[float, option("How long it is.", 7, ge=0.1, le=MAX_CLIP_SECONDS)],
 ) -> Response:
     """A part of the video, to keep: copied without loss from the keyframe before, or encoded where MP4 needs it."""
-    path, title = await service.piece_pool.run(_clip, service, video_id, start, start + seconds)
-    stall, etag = service.settings.stall_seconds, f'"{video_id}-{start}-{seconds}"'
-    return OpenFileResponse(path.open("rb", buffering=0), path, etag, stall, filename=f"{title}.mp4")
+    file, name = await service.piece_pool.run(_open_clip, service, video_id, start, start + seconds)
+    return OpenFileResponse(file, Path(name), f'"{video_id}-{start}-{seconds}"', filename=name)
 
 
 @router.post("/videos/{video_id}/reveal", summary="Show the file in the file manager", **CHANGE)
@@ -187,14 +184,13 @@ class OpenFileResponse(FileResponse):
         file: open; this is what is sent, whatever its path leads to by now.
         path: of the file; gives the media type.
         etag: changes whenever the content does.
-        stall_seconds: a client that reads nothing for so long is cut off.
         filename: for the client to save it as.
     """
 
     chunk_size = 256 * 1024
 
-    def __init__(self, file: FileIO, path: Path, etag: str, stall_seconds: float, filename: str | None = None) -> None:
-        self.file, self.stall_seconds = file, stall_seconds
+    def __init__(self, file: FileIO, path: Path, etag: str, filename: str | None = None) -> None:
+        self.file = file
         # FileResponse opens a path: this one is the open file itself. Windows has no such path, but there nobody can
         # replace a file that is open.
         same_file = f"/dev/fd/{file.fileno()}" if os.name == "posix" else path
@@ -209,17 +205,15 @@ class OpenFileResponse(FileResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
 
-        async def send_in_time(message: Message) -> None:
+        async def send_or_explain(message: Message) -> None:
             if message.get("status") in (400, 416):  # Starlette's own are plain text
                 size = os.fstat(self.file.fileno()).st_size
                 headers = {"content-range": f"bytes */{size}"}
                 raise Problem("bad-range", f"The file has {size} bytes.", headers=headers)
-            await asyncio.wait_for(send(message), self.stall_seconds)
+            await send(message)
 
         try:
-            await super().__call__(scope, receive, send_in_time)
-        except TimeoutError:
-            return  # the server closes the connection of a response that is not complete
+            await super().__call__(scope, receive, send_or_explain)
         finally:
             self.file.close()
 
@@ -262,7 +256,8 @@ def _detail(service: Service, video_id: str, query: Query | None) -> VideoDetail
 def _file_state(service: Service, video_id: str) -> dict[str, object]:
     state, codec, playable, audible = "there", None, False, True
     try:
-        codec, playable, audible = codec_of(service.library.path_of(video_id))
+        with service.library.unchanged(video_id) as path:
+            codec, playable, audible = codec_of(path)
     except Problem as problem:
         state = "changed" if problem.kind == "file-changed" else "missing"
     except VideoError:
@@ -278,39 +273,42 @@ def _reveal(service: Service, video_id: str) -> None:
         raise Problem("failed", f"{str(error).capitalize()}.") from error
 
 
-def _thumbnail(service: Service, video_id: str, time: float, width: int) -> Path:
+def _thumbnail(service: Service, video_id: str, time: float, width: int) -> bytes:
     video = service.library.index.video(video_id)
     if time > video.duration + 1:  # a second of tolerance: times are rounded
         raise _past_the_end(video.duration)
     time = min(time, max(0.0, video.duration - 0.05))
-    cached = cached_frame(service.frames, video_id, time, width) if video.offline else None
-    return cached or frame(service.frames, video_id, service.library.path_of(video_id), time, width)
+    return frame(service.frames, service.library, video_id, time, width)
 
 
-def _open_piece(service: Service, video_id: str, number: int) -> tuple[FileIO, Path]:
+def _open_piece(service: Service, video_id: str, number: int) -> FileIO:
     duration = service.library.index.video(video_id).duration
     if number * PIECE_SECONDS >= duration:
         raise _past_the_end(duration)
-    source = service.library.path_of(video_id)
-    path = service.pieces.get_or_make(f"{video_id}-{number}.mp4", partial(encode_piece, source, number=number))
-    return path.open("rb", buffering=0), path
+
+    def make(target: Path) -> None:
+        with service.library.unchanged(video_id) as source:
+            encode_piece(source, target, number)
+
+    return service.pieces.open_or_make(f"{video_id}-{number}.mp4", make)
 
 
-def _clip(service: Service, video_id: str, start: float, end: float) -> tuple[Path, str]:
+def _open_clip(service: Service, video_id: str, start: float, end: float) -> tuple[FileIO, str]:
+    """A part of a video, and what to call it."""
     entry = service.library.index.video(video_id)
     if start >= entry.duration:
         raise _past_the_end(entry.duration)
-    source = service.library.path_of(video_id)
 
-    def cut(target: Path) -> None:
-        try:
-            copy_clip(source, target, start, end)
-        except VideoError:  # MP4 does not take every codec
-            encode_clip(source, target, start, end)
+    def make(target: Path) -> None:
+        with service.library.unchanged(video_id) as source:
+            try:
+                copy_clip(source, target, start, end)
+            except VideoError:  # MP4 does not take every codec
+                encode_clip(source, target, start, end)
 
-    path = service.pieces.get_or_make(f"{video_id}-{start:.2f}-{end:.2f}.mp4", cut)
+    file = service.pieces.open_or_make(f"{video_id}-{start:.2f}-{end:.2f}.mp4", make)
     times = "-".join(f"{int(time // 60)}.{time % 60:04.1f}" for time in (start, end))
-    return path, f"{valid_text(entry.title)} {times}"
+    return file, f"{valid_text(entry.title)} {times}.mp4"
 
 
 def _past_the_end(duration: float) -> Problem:

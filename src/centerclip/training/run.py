@@ -43,7 +43,7 @@ def open_run(folder: Path, recipe: Recipe) -> None:
         if recipe == saved or finished(folder):
             return
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, to_toml(recipe), durable=True)
+    write_atomic(path, to_toml(recipe))
 
 
 @contextmanager
@@ -72,7 +72,7 @@ class RunLog:
         self.path = folder / LOG
         kept = [line for line in read_log(folder) if line["step"] <= step] if step else []
         kept = [line for line in kept if line["event"] != "validation" or line["epoch"] <= epochs]
-        write_atomic(self.path, "".join(json.dumps(line) + "\n" for line in kept), durable=True)
+        write_atomic(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         self._file = self.path.open("a", encoding="utf-8")
         self._tensorboard = _tensorboard(folder / "tensorboard", step)
 
@@ -132,7 +132,7 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
             last.replace(previous)
 
     with explain_write(last):
-        write_atomic(last, write, durable=True)
+        write_atomic(last, write)
 
 
 @contextmanager

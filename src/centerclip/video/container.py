@@ -261,7 +261,7 @@ def _check_stream(name: str, stream: VideoStream, limits: Limits) -> None:
     if context.width * context.height > limits.pixels:
         raise TooLarge(name, f"{context.width} x {context.height}, the limit is Limits(pixels={limits.pixels})")
     context.options = {"max_pixels": str(limits.pixels)}  # the size can change in the middle of a stream
-    context.thread_type = "AUTO"
+    context.thread_type = "AUTO"  # not SLICE: with it a damaged VP9 file can give noise without an error
     context.thread_count = decoder_threads()
 
 

@@ -53,7 +53,7 @@ def encode(job: EncodeJob) -> int:
         info = probe(job.source, limits=LIMITS)
         size = even_size(info.width, info.height, job.short_side)
         frames = _frames(job, info.duration, size)
-        return write_video(job.target, frames, job.rate, QUALITY, size=size, durable=True)
+        return write_video(job.target, frames, job.rate, QUALITY, size=size)
     except VideoError as error:
         raise DataError(f"{error.detail}. {error.advice}") from error
 
@@ -77,7 +77,7 @@ def write_video(
     quality: Mapping[str, str],
     *,
     size: tuple[int, int] | None = None,
-    durable: bool = False,
+    durable: bool = True,
 ) -> int:
     """Encode frames as H.264 in MP4, whole or not at all and the same bytes every time; returns their number.
 
