@@ -1,6 +1,9 @@
 """One process or many: the process group that `torchrun` starts, and the collectives that are used."""
 
 import os
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,8 +13,12 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from .errors import first_line
+
 # How long a rank waits for the others: rank 0 validates and writes checkpoints meanwhile, which can take an hour.
 COLLECTIVE_TIMEOUT = timedelta(hours=2)
+HEARTBEAT_SECONDS = 5.0
+LOST_SECONDS = 60.0  # without a sign of life a rank is taken for dead: a busy machine may starve it for a while
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,11 @@ class Processes:
 
 @contextmanager
 def processes() -> Iterator[Processes]:
-    """Join the other processes of ``torchrun``, with NCCL on GPUs and gloo elsewhere; without torchrun, one process."""
+    """Join the other processes of ``torchrun``, with NCCL on GPUs and gloo elsewhere; without torchrun, one process.
+
+    Ranks that were started in another way (by hand, by a job scheduler) have nobody who ends them when one dies: they
+    watch each other.
+    """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
@@ -68,10 +79,41 @@ def processes() -> Iterator[Processes]:
         yield Processes(0, 1, device)
         return
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=COLLECTIVE_TIMEOUT)
+    done, alone = threading.Event(), "TORCHELASTIC_RUN_ID" not in os.environ
+    if alone:
+        threading.Thread(target=_watch_ranks, args=(dist.get_rank(), world, done), daemon=True).start()
     try:
         yield Processes(dist.get_rank(), world, device)
+        if alone:  # one that has left shows no sign of life
+            dist.barrier()
+        done.set()
     finally:
         dist.destroy_process_group()
+
+
+def _watch_ranks(rank: int, world: int, done: threading.Event) -> None:
+    """Show that this rank is alive, and end the process when another one has not been for long."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    beats, heard = [0] * world, [time.monotonic()] * world
+    try:
+        # A connection of its own: the process group's waits in collectives.
+        store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=LOST_SECONDS))
+        while not done.wait(HEARTBEAT_SECONDS):
+            store.add(f"beats of rank {rank}", 1)
+            for other in range(world):
+                count = store.add(f"beats of rank {other}", 0)
+                if count != beats[other]:
+                    beats[other], heard[other] = count, time.monotonic()
+            lost = [other for other in range(world) if time.monotonic() - heard[other] > LOST_SECONDS]
+            if lost:
+                raise RuntimeError(f"no sign of life of {lost} for {LOST_SECONDS:g} seconds")
+    except RuntimeError as error:  # also when rank 0 is gone, which keeps the store
+        if not done.wait(HEARTBEAT_SECONDS):  # at the end rank 0 may be the first to leave
+            reason = f"centerclip: rank {rank} of {world} stops: another rank has died ({first_line(error)}). "
+            print(
+                reason + "Start all ranks again: the run resumes from its last checkpoint.", file=sys.stderr, flush=True
+            )
+            os._exit(1)  # the main thread may wait in a collective, out of the reach of exceptions
 
 
 def gather(tensor: Tensor, world: int) -> Tensor:
