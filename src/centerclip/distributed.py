@@ -97,7 +97,8 @@ def _watch_ranks(rank: int, world: int, done: threading.Event) -> None:
     beats, heard = [0] * world, [time.monotonic()] * world
     try:
         # A connection of its own: the process group's waits in collectives.
-        store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=LOST_SECONDS))
+        timeout = timedelta(seconds=LOST_SECONDS)
+        store = dist.TCPStore(address, port, is_master=False, timeout=timeout)  # type: ignore[attr-defined]
         while not done.wait(HEARTBEAT_SECONDS):
             store.add(f"beats of rank {rank}", 1)
             for other in range(world):
@@ -109,10 +110,8 @@ def _watch_ranks(rank: int, world: int, done: threading.Event) -> None:
                 raise RuntimeError(f"no sign of life of {lost} for {LOST_SECONDS:g} seconds")
     except RuntimeError as error:  # also when rank 0 is gone, which keeps the store
         if not done.wait(HEARTBEAT_SECONDS):  # at the end rank 0 may be the first to leave
-            reason = f"centerclip: rank {rank} of {world} stops: another rank has died ({first_line(error)}). "
-            print(
-                reason + "Start all ranks again: the run resumes from its last checkpoint.", file=sys.stderr, flush=True
-            )
+            reason = f"another rank has died ({first_line(error)}). Start all again: the run resumes"
+            print(f"centerclip: rank {rank} of {world} stops: {reason}", file=sys.stderr, flush=True)
             os._exit(1)  # the main thread may wait in a collective, out of the reach of exceptions
 
 

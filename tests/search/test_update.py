@@ -132,6 +132,32 @@ def test_a_disk_that_is_not_connected_keeps_its_videos(index: VideoIndex, videos
     assert index.add().unchanged == 5
 
 
+def test_a_disk_below_an_indexed_folder_that_is_not_mounted_keeps_its_videos(
+    index: VideoIndex, videos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, mounted = videos / "disk", {str(videos / "disk"), "/"}
+    monkeypatch.setattr(os.path, "ismount", lambda path: os.fspath(path) in mounted)
+    clip(disk / "deep" / "d.mp4", 4)
+    index.add()
+    disk.rename(videos.with_name("unplugged"))
+    mounted.remove(str(disk))
+    for make in (lambda: None, disk.mkdir):  # gone, and an empty mount point
+        make()
+        report = index.add()
+        assert (report.removed, report.not_dropped) == (0, [str(disk)])
+        assert titles(index) == ["a", "b", "c", "d"]
+    disk.rmdir()
+    videos.with_name("unplugged").rename(disk)
+    mounted.add(str(disk))
+    assert (index.add().unchanged, index.add().not_dropped) == (4, [])
+    shutil.rmtree(disk / "deep")  # while it is mounted, what is deleted is gone
+    clip(disk / "e.mp4", 5)
+    assert index.add().removed == 1
+    assert index.remove(disk) == 1
+    mounted.remove(str(disk))
+    assert index.add().not_dropped == [], "nothing of it is left"
+
+
 def test_a_folder_that_moved_is_followed_without_reading_it(
     index: VideoIndex, videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ next run continues with those that are not.
 """
 
 import json
+import os
 import threading
 import time
 from collections import defaultdict
@@ -36,6 +37,7 @@ COMMIT_SECONDS = 2.0  # how much work a kill can cost, beside the videos that ar
 COMMIT_SEGMENTS = 20_000  # how many vectors may wait in memory for the next commit
 NO_LENGTH = (0.0, 0, 1)
 SIDECARS = "sidecars"  # their stamps in the store
+MOUNTS = "mounts"  # in the store: the mount points that files were found below
 TASKS = {"spoken": "transcribing", "written": "reading text"}  # as the progress bar calls them
 CPU_BATCH = 8  # windows; larger batches are no faster on a CPU, and videos would finish in bursts
 
@@ -118,7 +120,9 @@ def update(
     if todo:  # the model is not even opened when nothing is new
         model = index.encoder.model()
         Indexer(index.store, model, index.windows, sidecars, decoders, on_progress).run(todo, report)
-    _drop_missing(index.store, roots, seen, unreadable, {file.path for file in todo}, report)
+    unmounted = _unmounted(index.store, seen)
+    _drop_missing(index.store, roots, seen, {*unreadable, *unmounted}, {file.path for file in todo}, report)
+    report.not_dropped += [folder for folder in unmounted if folder not in report.not_dropped]
     paths: dict[str, list[str]] = defaultdict(list)  # of videos that are below the roots
     for name, each in index.store.view().files.items():
         if name in seen and each.video and not is_photo(name):
@@ -424,6 +428,21 @@ def drop(store: Store, paths: set[str]) -> None:
     orphans = [video for video in view.videos if video not in left]
     if paths or orphans:
         store.remove(orphans, sorted(paths))
+
+
+def _unmounted(store: Store, seen: Collection[str]) -> list[str]:
+    """The mount points of files in the store that are none now: their disks are away, and nothing below is deleted."""
+    before = store.value(MOUNTS) or b"[]"
+    folders: set[str] = set()
+    for path in seen:
+        while (path := os.path.dirname(path)) not in folders:  # noqa: PTH120 - quicker, for every file
+            folders.add(path)
+    gone = [folder for folder in json.loads(before) if not os.path.ismount(folder)]
+    kept = [folder for folder in gone if any(is_below(path, folder) for path in store.view().files)]
+    mounts = json.dumps(sorted({*filter(os.path.ismount, folders), *kept})).encode()
+    if mounts != before:
+        store.set_value(MOUNTS, mounts)
+    return kept
 
 
 def _drop_missing(
