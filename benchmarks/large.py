@@ -1,13 +1,13 @@
 """Search in collections that are too large for one product: the approximate index, on vectors of real images.
 
-    python benchmarks/large.py encode MODEL PHOTOS CAPTIONS VECTORS.npz      # once
+    python benchmarks/large.py encode MODEL PHOTOS CAPTIONS VECTORS.npz [--videos FOLDER]     # once
     python benchmarks/large.py run VECTORS.npz                               # a million segments
     python benchmarks/large.py run VECTORS.npz --segments 10000000 --folder DIR
 
-PHOTOS is a folder of images, CAPTIONS a file of JSON lines (also .gz) with a list ``captions`` each. The vectors of the
-photographs are multiplied by mixing near neighbours. Half of the sentences tune the index, some of the other half are
-asked. Recall is that of the best ten segments, against exact search. With ``--folder`` the collection is kept;
-``--only-ask`` leaves out what changes it.
+PHOTOS is a folder of images, CAPTIONS a file of JSON lines (also .gz) with a list ``captions`` each; FOLDER has videos,
+of which a dozen frames each count as photographs. Their vectors are multiplied by mixing near neighbours. Half of the
+sentences tune the index, some of the other half are asked. Recall is that of the best ten segments, against exact
+search. With ``--folder`` the collection is kept; ``--only-ask`` leaves out what changes it.
 """
 
 import argparse
@@ -17,13 +17,14 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from centerclip.search.approximate import LargeView
 from centerclip.search.ranking import rank
@@ -44,6 +45,7 @@ def main() -> None:
         encoding.add_argument(name, type=Path)
     encoding.add_argument("--seconds", type=float, default=420.0, help="stop encoding photographs after so long")
     encoding.add_argument("--sentences", type=int, default=4000)
+    encoding.add_argument("--videos", type=Path, help="a folder of videos to take frames from too")
     running = commands.add_parser("run", help="measure")
     running.add_argument("vectors", type=Path)
     running.add_argument("--segments", type=int, default=1_000_000)
@@ -53,14 +55,8 @@ def main() -> None:
     running.add_argument("--only-ask", action="store_true", help="add and delete nothing")
     arguments = parser.parse_args()
     if arguments.command == "encode":
-        encode(
-            arguments.model,
-            arguments.photos,
-            arguments.captions,
-            arguments.vectors,
-            arguments.seconds,
-            arguments.sentences,
-        )
+        del arguments.command
+        encode(**vars(arguments))
         return
     with np.load(arguments.vectors) as saved, tempfile.TemporaryDirectory() as scratch:
         base, queries = saved["photos"].astype(np.float32), saved["sentences"].astype(np.float32)
@@ -72,29 +68,40 @@ def main() -> None:
     print(json.dumps(report, indent=2))
 
 
-def encode(model_name: Path, photos: Path, captions: Path, target: Path, seconds: float, sentences: int) -> None:
-    """Vectors of photographs and sentences, by one model."""
+def encode(
+    model: Path, photos: Path, captions: Path, vectors: Path, seconds: float, sentences: int, videos: Path | None
+) -> None:
+    """Vectors of photographs, frames and sentences, by one model."""
     from PIL import Image
 
+    from centerclip.files import find_videos
     from centerclip.model.engine import open_encoder
+    from centerclip.video import read_frames
 
-    model = open_encoder(model_name, clustering="none", frames=1)
+    encoder = open_encoder(model, clustering="none", frames=1)
     opener = gzip.open if captions.suffix == ".gz" else open
     with opener(captions, "rt", encoding="utf-8") as lines:
         texts = [text for line in lines for text in json.loads(line)["captions"][:1]]
     texts = texts[:: max(1, len(texts) // sentences)][:sentences]
-    made = [model.encode_sentences(texts[first : first + 32]) for first in range(0, len(texts), 32)]
-    paths, vectors, began = sorted(photos.rglob("*.jpg")), [], time.monotonic()
-    order = np.random.default_rng(0).permutation(len(paths))
-    for first in range(0, len(paths), BATCH):
-        if time.monotonic() - began > seconds:
-            break
-        images = [np.array(Image.open(paths[place]).convert("RGB")) for place in order[first : first + BATCH]]
-        squares = np.stack([model.preprocess.to_square(image[None]) for image in images])
-        segments, _ = model.encode_windows(squares, np.ones((len(images), 1), dtype=bool))
-        vectors.append(segments[:, 0])
-    np.savez(target, photos=np.concatenate(vectors), sentences=np.concatenate(made))
-    print(f"{sum(map(len, vectors)):,} photographs, {len(texts):,} sentences, {model.precision}")
+    made = [encoder.encode_sentences(texts[first : first + 32]) for first in range(0, len(texts), 32)]
+
+    def batches() -> Iterator[list[NDArray[np.uint8]]]:
+        for path in find_videos(videos) if videos is not None else ():
+            yield list(read_frames(path, count=12, short_side=encoder.preprocess.read_size).rgb)
+        paths, began = sorted(photos.rglob("*.jpg")), time.monotonic()
+        order = np.random.default_rng(0).permutation(len(paths))
+        for first in range(0, len(paths), BATCH):
+            if time.monotonic() - began > seconds:
+                break
+            yield [np.array(Image.open(paths[place]).convert("RGB")) for place in order[first : first + BATCH]]
+
+    rows = []
+    for images in batches():
+        squares = np.stack([encoder.preprocess.to_square(image[None]) for image in images])
+        segments, _ = encoder.encode_windows(squares, np.ones((len(images), 1), dtype=bool))
+        rows.append(segments[:, 0])
+    np.savez(vectors, photos=np.concatenate(rows), sentences=np.concatenate(made))
+    print(f"{sum(map(len, rows)):,} images, {len(texts):,} sentences, {encoder.precision}")
 
 
 class Collected:
@@ -125,7 +132,7 @@ class Collected:
         view.search(self.asked[0], TOP)
         report["open to first hit, processor seconds"] = round(time.process_time() - began, 2)
         assert isinstance(view, LargeView), "there is no approximate index"
-        report["lists and probes"] = [view.index.lists, view.index.description.probes]
+        report["lists and probes"] = [view.index.lists, view.index.probes]
         names, new, deleted = sorted(view.videos), name_of(videos), "a fifth deleted"
         gone = set(names[::5])
         filters: dict[str, Collection[str] | None] = {"all": None}

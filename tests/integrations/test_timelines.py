@@ -320,6 +320,37 @@ def test_fcpxml_keeps_the_rules_and_has_the_times_of_the_file(folder: Path) -> N
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("name", "frame", "zero", "file", "start", "duration"),
+    [
+        # Each as frames x the length of one: 86400, 864000, 864000 + 47 and 96 - 47 of 1001/24000.
+        ("film.mov", "1001/24000s", "18018/5s", "36036s", "864911047/24000s", "49049/24000s"),
+        ("pal.mxf", "1/25s", "3600s", "7200s", "7202s", "2s"),
+        # 107892, 107832, 107832 + 59 and 120 - 59 of 1001/30000.
+        ("drop.mov", "1001/30000s", "8999991/2500s", "4497493/1250s", "107998891/30000s", "61061/30000s"),
+        # 108000, 107940, 107940 + 59 and 61: without dropping, numbers are 60 more after an hour.
+        ("straight.mkv", "1001/30000s", "18018/5s", "1800799/500s", "108106999/30000s", "61061/30000s"),
+        # 215784, 215784, 215784 + 119 and 240 - 119 of 1001/60000.
+        ("fast drop.mp4", "1001/60000s", "8999991/2500s", "8999991/2500s", "216118903/60000s", "121121/60000s"),
+        ("none & <such>.mp4", "1001/30000s", "18018/5s", "0s", "59059/30000s", "61061/30000s"),
+    ],
+)
+def test_fcpxml_has_known_values(
+    folder: Path, name: str, frame: str, zero: str, file: str, start: str, duration: str
+) -> None:
+    root = check_fcpxml(write_timeline(make_timeline([hit(folder / name, 2.0, 4.0, 10.0)], "x"), ".fcpxml"))
+    format, asset, sequence, clip = (
+        next(root.iter(tag)).attrib for tag in ("format", "asset", "sequence", "asset-clip")
+    )
+    assert format["frameDuration"] == frame
+    assert asset["start"] == file
+    assert (sequence["tcStart"], sequence["duration"]) == (zero, duration)
+    assert (clip["offset"], clip["start"], clip["duration"]) == (zero, start, duration)
+    assert sequence["tcFormat"] == clip["tcFormat"] == ("DF" if "drop" in name else "NDF")
+    marker = next(root.iter("marker")).attrib
+    assert (marker["start"], marker["duration"], marker["value"]) == (start, frame, "x (0.500)")
+
+
 # ---- OpenTimelineIO -----------------------------------------------------------------------------------------------
 
 

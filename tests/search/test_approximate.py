@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from centerclip.search import approximate, sqlite
-from centerclip.search.approximate import LargeView, keep_up
+from centerclip.search.approximate import LargeView, build, keep_up
+from centerclip.search.folder import DISK_FULL_ERRORS
 from centerclip.search.sqlite import SqliteStore
 from centerclip.search.store import File, Segments, Video
 
@@ -117,16 +118,40 @@ def test_what_was_removed_never_comes_back(store: SqliteStore, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("step", [2, 50])
-def test_filters_are_exact(store: SqliteStore, step: int) -> None:
+def test_a_hit_always_passes_and_few_that_pass_are_all_compared(store: SqliteStore, step: int) -> None:
     among = {f"{n:024x}" for n in range(0, 400, step)}
     found = []
     for query in queries():
-        hits = store.view().search(query, 8, among=among)
+        hits, best = store.view().search(query, 8, among=among), set(exact(store, query, 8, among))
         assert set(hits.videos) <= among
-        found.append(
-            len(set(hits.videos) & set(exact(store, query, 8, among))) / len(set(exact(store, query, 8, among)))
-        )
-    assert np.mean(found) >= (0.9 if step == 2 else 1.0)
+        found.append(len(set(hits.videos) & best) / len(best))
+    assert np.mean(found) >= (0.9 if step == 2 else 1.0)  # 1000 segments, and 40: MAX_FILTERED is 50 here
+
+
+def test_batches_are_bounded_by_segments_not_by_videos(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(approximate, "ROWS_PER_BATCH", 64)
+    batches = list(approximate._batches(store))
+    assert [len(vectors) for _, _, vectors in batches] == [65] * 30 + [50]
+    keys, sizes = (np.concatenate([batch[place] for batch in batches]) for place in (0, 1))
+    assert keys.tolist() == list(range(1, 401))
+    assert set(sizes.tolist()) == {PER_VIDEO}
+
+
+@pytest.mark.parametrize("limit", [50_000, 131_000])  # bytes of a file: those with vectors, and the lists
+def test_a_full_disk_leaves_nothing_behind_and_search_as_it_was(store: SqliteStore, tmp_path: Path, limit: int) -> None:
+    resource = pytest.importorskip("resource")
+    before, size = sorted(tmp_path.rglob("*")), store.bytes()
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as refused:
+            build(tmp_path / "approximate-2", lambda: approximate._batches(store), WIDTH, 2000, queries())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert refused.value.errno in DISK_FULL_ERRORS
+    assert sorted(tmp_path.rglob("*")) == before
+    assert store.bytes() == size > sum(path.stat().st_size for path in tmp_path.glob("approximate-1/*"))
+    assert isinstance(store.view(), LargeView)
 
 
 def test_growth_is_taken_in_and_shrinking_ends_it(store: SqliteStore, tmp_path: Path) -> None:
@@ -153,7 +178,7 @@ def test_without_faiss_or_its_file_search_is_exact(
 ) -> None:
     query = queries()[0]
     expected = exact(store, query, 10)
-    for name in ("keys.npy", "vectors-*.f2", "lists.faiss"):
+    for name in ("rows.npz", "vectors-*.f2", "lists.faiss"):
         for path in tmp_path.glob(f"approximate-*/{name}"):
             content = path.read_bytes()
             path.write_bytes(content[: len(content) // 2] if name == "vectors-*.f2" else b"")

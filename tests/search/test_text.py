@@ -14,9 +14,20 @@ from centerclip import VideoIndex
 from centerclip.bundled import DEMO, demo_clips
 from centerclip.errors import SearchError, UnknownVideo
 from centerclip.search.query import Encoder
+from centerclip.search.ranking import Moment, Ranked
 from centerclip.search.recognise import open_picture_text
 from centerclip.search.store import File, Segments, Video
-from centerclip.search.text import fuse, index_name, index_text, match_expression, search_text, words_of
+from centerclip.search.text import (
+    NO_VECTOR,
+    TextHit,
+    fuse,
+    index_name,
+    index_text,
+    match_expression,
+    merge,
+    search_text,
+    words_of,
+)
 from centerclip.video import UnreadableVideo
 from centerclip.video.subtitles import Line, TextSource
 from tests.search.collection import clip
@@ -136,6 +147,19 @@ def test_fusing_keeps_the_order_of_the_video() -> None:
     assert fuse([0.8, 0.5], [0.9, 0.4], {1: 1}) == [(0.9, None, 0), (0.8, 0, None), (0.5, 1, 1)]
     assert fuse([0.8, 0.5], [0.6], {0: 1}) == [(0.8, 0, None), (0.6, 1, 0)]
     assert fuse([1.0], [1.0], {}) == [(1.0, None, 0), (1.0, 0, None)]
+
+
+def test_merging_long_lists_takes_no_time() -> None:
+    count = 3_000
+    moments = [(Moment(float(n), n + 1.0, 0.5),) for n in range(count)]
+    ranked = [Ranked(str(n), moments[0], NO_VECTOR) for n in range(count)]
+    texts = [TextHit(str(n), said(0, "x"), moments[0], 1.0, 0.5) for n in range(count, 2 * count)]
+    assert len(merge(ranked, [0.1] * count, texts)) == 2 * count
+    film = [Ranked("film", moment, NO_VECTOR) for moment in moments]
+    lines = [TextHit("film", Line(n + 0.2, n + 0.4, "x", "subtitle"), moments[n], 1.0, 0.5) for n in (7, 7, 2999)]
+    merged = merge(film, [0.1] * count, lines, by_moment=True)
+    assert len(merged) == count + 1  # two lines of one moment are two hits
+    assert [entry.moments[0].start for entry in merged[:3]] == [7.0, 7.0, 2999.0]
 
 
 def store_of(*videos: tuple[str, float, Sequence[Line]]) -> MemoryStore:

@@ -10,11 +10,10 @@ import json
 import os
 import shutil
 import threading
+import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,8 @@ from .store import Floats, SegmentHits, Segments
 Selection = tuple[NDArray[np.uint8], float]  # a bit for each row, and the share of them that are set
 Batch = tuple[Rows, Rows, Floats]  # keys [V] and sizes [V] of videos, vectors [sum, D]
 NAME = "approximate"  # of the value in the database that names the folder in use, and how that begins
-FORMAT = 2
-VIDEOS_PER_BATCH = 2000  # read at a time
+ROWS, LISTS = "rows.npz", "lists.faiss"  # its files beside the vectors
+ROWS_PER_BATCH = 50_000  # read at a time: 100 MB, however long the videos are
 MAX_FILTERED = 20_000  # segments that a filter leaves; so few are compared one by one
 EXTEND_SHARE, EXTEND_ROWS = 0.1, 50_000  # of newer rows, of which both are reached when they are taken in
 RETRAIN_GROWTH = 2.0  # lists are made anew when there are so many times the rows
@@ -44,22 +43,7 @@ TUNING_QUERIES = 128
 TARGET_RECALL = 0.98  # of the best ten, among the tuning queries
 RECALL_AT = 10
 CANDIDATES = 400  # at least so many get exact scores
-
-
-@dataclass(frozen=True)
-class Description:
-    """What is kept beside the index.
-
-    Attributes:
-        trained_rows: segments that there were when the lists were made.
-        probes: lists to look through for a query.
-        recall: share of the best ten that the tuning queries found.
-    """
-
-    trained_rows: int
-    probes: int
-    recall: float
-    format: int = FORMAT
+FACTS = ("sample", "trained_rows", "probes", "recall")  # that stay when an index is extended
 
 
 class ApproximateIndex:
@@ -67,23 +51,31 @@ class ApproximateIndex:
 
     Args:
         folder: of one that :func:`build` or :func:`extend` has written.
+
+    Attributes:
+        keys: ``[V]`` of its videos, ascending.
+        begins: ``[V + 1]`` first row of each video.
+        sample: ``[N, D]`` vectors, evenly spread over the collection.
+        trained_rows: segments that there were when the lists were made.
+        probes: lists to look through for a query.
+        recall: share of the best ten that the tuning queries found.
     """
 
     def __init__(self, folder: Path) -> None:
         faiss = _faiss()
         self.folder = folder
-        self.description = Description(**json.loads((folder / "description.json").read_text(encoding="utf-8")))
-        if self.description.format != FORMAT:
-            raise ValueError("another format")
-        self.keys: Rows = np.load(folder / "keys.npy")  # [V] ascending
-        self.begins: Rows = np.load(folder / "begins.npy")  # [V + 1] first row of each video
-        self.sample: Floats = np.load(folder / "sample.npy").astype(np.float32)
+        with np.load(folder / ROWS) as kept:
+            self.keys: Rows = kept["keys"]
+            self.begins: Rows = kept["begins"]
+            self.sample: Floats = kept["sample"].astype(np.float32)
+            self.trained_rows, self.probes = int(kept["trained_rows"]), int(kept["probes"])
+            self.recall = float(kept["recall"])
         self.parts = sorted(folder.glob("vectors-*.f2"))
         width = self.sample.shape[1]
         self._vectors = [np.memmap(part, "<f2", "r").reshape(-1, width) for part in self.parts]
         if sum(map(len, self._vectors)) != self.rows:
             raise ValueError("vectors are missing")
-        self._index = faiss.read_index(str(folder / "lists.faiss"), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+        self._index = faiss.read_index(str(folder / LISTS), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         self._lock = threading.Lock()
 
     @property
@@ -109,7 +101,7 @@ class ApproximateIndex:
     def candidates(self, query: Floats, count: int, selection: Selection | None = None) -> Rows:
         """About ``count`` rows whose vectors are near ``query`` ``[D]``, of a selection; of all by default."""
         faiss = _faiss()
-        probes, named = self.description.probes, {}
+        probes, named = self.probes, {}
         if selection is not None:
             bits, share = selection
             # The rows that pass are spread over more lists than the nearest rows are.
@@ -193,7 +185,7 @@ class LargeView(SqliteView):
 
     def recall(self) -> float:
         """As it was when the index was made."""
-        return self.index.description.recall
+        return self.index.recall
 
     def _candidates(self, query: Floats, top: int, among: Collection[str] | None) -> Rows:
         count = max(CANDIDATES, 2 * top)
@@ -211,7 +203,7 @@ def open_index(store: SqliteStore, name: str) -> ApproximateIndex | None:
     """The approximate index of a store by its folder's name; None when it, or faiss, is not there."""
     try:
         return ApproximateIndex(store.database.folder / name)
-    except (ImportError, OSError, EOFError, ValueError, TypeError, KeyError, RuntimeError):
+    except (ImportError, OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile):
         return None
 
 
@@ -228,11 +220,7 @@ def keep_up(store: SqliteStore, queries: Floats) -> None:
             store.set_value(NAME, b"")
     elif is_available():
         alive = sum(view.size(video) for video in view.covered) if isinstance(view, LargeView) else 0
-        if (
-            index is None
-            or rows > RETRAIN_GROWTH * index.description.trained_rows
-            or index.rows - alive > MAX_DEAD * index.rows
-        ):
+        if index is None or rows > RETRAIN_GROWTH * index.trained_rows or index.rows - alive > MAX_DEAD * index.rows:
             build(target, lambda: _batches(store), store.width, rows, queries)
         elif rows - alive >= max(EXTEND_ROWS, EXTEND_SHARE * index.rows):
             extend(index, _batches(store, after=index.last_key), target)
@@ -255,10 +243,21 @@ def _batches(store: SqliteStore, after: int = 0) -> Iterator[Batch]:
         cursor = connection.execute(
             "SELECT video, count, vectors FROM segments WHERE video > ? ORDER BY video", (after,)
         )
-        while rows := list(islice(cursor, VIDEOS_PER_BATCH)):
-            vectors = np.frombuffer(b"".join(row[2] for row in rows), "<f2").reshape(-1, store.width)
-            keys, sizes = (np.array([row[column] for row in rows], np.int64) for column in (0, 1))
-            yield keys, sizes, vectors.astype(np.float32)
+        batch, rows = list[Any](), 0
+        for row in cursor:
+            batch.append(row)
+            rows += row[1]
+            if rows >= ROWS_PER_BATCH:
+                yield _arrays(batch, store.width)
+                batch, rows = [], 0
+        if batch:
+            yield _arrays(batch, store.width)
+
+
+def _arrays(rows: list[tuple[int, int, bytes]], width: int) -> Batch:
+    keys, sizes = (np.array([row[column] for row in rows], np.int64) for column in (0, 1))
+    vectors = np.frombuffer(b"".join(row[2] for row in rows), "<f2").reshape(-1, width)
+    return keys, sizes, vectors.astype(np.float32)
 
 
 def is_available() -> bool:
@@ -289,18 +288,20 @@ def build(target: Path, batches: Callable[[], Iterator[Batch]], width: int, rows
     lists = max(1, min(lists, len(training) // TRAINING_ROWS_PER_LIST or 1))
     index = faiss.index_factory(width, f"IVF{lists},PQ{_codes(width)}np", faiss.METRIC_INNER_PRODUCT)
     index.cp.niter, index.cp.spherical = KMEANS_ITERATIONS, True
-    index.train(np.ascontiguousarray(training, dtype=np.float32))
+    index.train(training)
+    sample = training[:: max(1, len(training) // SAMPLE_ROWS)].copy()
+    del training  # a gigabyte of a large collection
     with scratch_folder(target) as scratch:
         keys, sizes = _add(index, batches(), scratch / _part(0))
         probes, recall = _tune(index, queries, batches()) if len(queries) else (1, 1.0)
-        sample = training[:: max(1, len(training) // SAMPLE_ROWS)]
-        _write(scratch, index, keys, sizes, sample, Description(rows, probes, recall))
+        facts = {"sample": sample, "trained_rows": rows, "probes": probes, "recall": recall}
+        _write(scratch, index, keys, sizes, facts)
         move_into_place(scratch, target)  # its vectors cannot be checked later
 
 
 def extend(old: ApproximateIndex, fresh: Iterator[Batch], target: Path) -> None:
     """Add videos that are newer to an index: its lists stay as they were trained."""
-    index = _faiss().read_index(str(old.folder / "lists.faiss"))
+    index = _faiss().read_index(str(old.folder / LISTS))
     with scratch_folder(target) as scratch:
         for part in old.parts:
             try:
@@ -309,7 +310,7 @@ def extend(old: ApproximateIndex, fresh: Iterator[Batch], target: Path) -> None:
                 shutil.copyfile(part, scratch / part.name)
         keys, sizes = _add(index, fresh, scratch / _part(old.rows))
         keys, sizes = np.concatenate([old.keys, keys]), np.concatenate([np.diff(old.begins), sizes])
-        _write(scratch, index, keys, sizes, old.sample, old.description)
+        _write(scratch, index, keys, sizes, {name: getattr(old, name) for name in FACTS})
         move_into_place(scratch, target)  # its vectors cannot be checked later
 
 
@@ -325,19 +326,18 @@ def _add(index: Any, batches: Iterator[Batch], part: Path) -> tuple[Rows, Rows]:
         for batch_keys, batch_sizes, vectors in batches:
             if len(vectors):
                 index.add(np.ascontiguousarray(vectors, dtype=np.float32))
-            vectors.astype("<f2").tofile(file)
+            file.write(vectors.astype("<f2").tobytes())  # tofile would not say that the disk is full
             keys.append(batch_keys)
             sizes.append(batch_sizes)
     return np.concatenate(keys), np.concatenate(sizes)
 
 
-def _write(folder: Path, index: Any, keys: Rows, sizes: Rows, sample: Floats, description: Description) -> None:
-    """Write what an index has beside its vectors: of the videos with these keys and sizes."""
-    _faiss().write_index(index, str(folder / "lists.faiss"))
-    np.save(folder / "keys.npy", keys)
-    np.save(folder / "begins.npy", np.concatenate([[0], np.cumsum(sizes)]))
-    np.save(folder / "sample.npy", sample.astype(np.float16))
-    (folder / "description.json").write_text(json.dumps(asdict(description)), encoding="utf-8")
+def _write(folder: Path, index: Any, keys: Rows, sizes: Rows, facts: dict[str, Any]) -> None:
+    """Write what an index has beside its vectors: of the videos with these keys and sizes, and the FACTS about it."""
+    # Not by faiss itself, which leaves half a file where the disk is full.
+    (folder / LISTS).write_bytes(_faiss().serialize_index(index))
+    sample = np.asarray(facts["sample"], np.float16)
+    np.savez(folder / ROWS, keys=keys, begins=np.concatenate([[0], np.cumsum(sizes)]), **{**facts, "sample": sample})
 
 
 def _tune(index: Any, queries: Floats, batches: Iterator[Batch]) -> tuple[int, float]:

@@ -346,11 +346,14 @@ def merge(
         by_moment: whether the hits are moments, and a video can come several times.
     """
     same: dict[int, int] = {}
+    places: dict[str, list[int]] = defaultdict(list)  # in ``ranked``, of each video
+    for number, entry in enumerate(ranked):
+        places[entry.video].append(number)
     for place, hit in enumerate(texts):
-        for number, entry in enumerate(ranked):
-            if number not in same.values() and entry.video == hit.video and (not by_moment or _overlap(entry, hit)):
-                same[place] = number
-                break
+        fitting = (n for n in places.get(hit.video, ()) if not by_moment or _overlap(ranked[n], hit))
+        if (number := next(fitting, None)) is not None:
+            same[place] = number
+            places[hit.video].remove(number)
     found = []
     for confidence, here, there in fuse(confidences, [hit.confidence for hit in texts], same):
         text = None if there is None else texts[there]
