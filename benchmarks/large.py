@@ -1,8 +1,9 @@
 """Search in collections that are too large for one product: the approximate index, on vectors of real images.
 
     python benchmarks/large.py encode MODEL PHOTOS CAPTIONS VECTORS.npz [--videos FOLDER]     # once
-    python benchmarks/large.py run VECTORS.npz                               # a million segments
-    python benchmarks/large.py run VECTORS.npz --segments 10000000 --folder DIR
+    python benchmarks/large.py run VECTORS.npz > 1m.json                               # a million segments
+    python benchmarks/large.py run VECTORS.npz --segments 10000000 --folder DIR > 10m.json
+    python benchmarks/large.py table 1m.json 10m.json                                  # as docs/search.md has it
 
 PHOTOS is a folder of images, CAPTIONS a file of JSON lines (also .gz) with a list ``captions`` each; FOLDER has videos,
 of which a dozen frames each count as photographs. Their vectors are multiplied by mixing near neighbours. Half of the
@@ -22,6 +23,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +55,11 @@ def main() -> None:
     running.add_argument("--folder", type=Path, help="where the collection is made, and kept")
     running.add_argument("--asked", type=int, default=200, help="queries that are asked")
     running.add_argument("--only-ask", action="store_true", help="add and delete nothing")
+    commands.add_parser("table", help="print reports").add_argument("reports", type=Path, nargs="+")
     arguments = parser.parse_args()
+    if arguments.command == "table":
+        table([json.loads(path.read_text(encoding="utf-8")) for path in arguments.reports])
+        return
     if arguments.command == "encode":
         del arguments.command
         encode(**vars(arguments))
@@ -66,6 +72,21 @@ def main() -> None:
         measured = collection.measure(folder, arguments.segments, only_ask=arguments.only_ask)
         report = {"photographs": len(base), "sentences": len(queries), **measured}
     print(json.dumps(report, indent=2))
+
+
+def table(reports: list[dict[str, Any]]) -> None:
+    """Print what was measured, a column for each report."""
+
+    def cell(value: Any) -> str:
+        if isinstance(value, dict):
+            return f"{value['ms']:g} ms (95 % within {value['95 % within ms']:g}), recall {value['recall']:.3f}"
+        return ", ".join(f"{each:,}" for each in value) if isinstance(value, list) else f"{value:,}"
+
+    heads = [f"{report['segments']:,} segments" for report in reports]
+    for row in (["", *heads], ["---"] * (1 + len(heads))):
+        print("|", " | ".join(row), "|")
+    for name in reports[0]:
+        print("|", " | ".join([name, *(cell(report[name]) for report in reports)]), "|")
 
 
 def encode(

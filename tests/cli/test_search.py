@@ -183,6 +183,9 @@ def test_open_plays_the_best_moment_in_a_player_that_takes_a_time(index: Path, m
         ["/usr/bin/vlc", f"--start-time={best['start']:.2f}", best["path"]],
         ["xdg-open", best["path"]],
     ]
+    found["mpv"] = "/usr/bin/mpv"  # which shows a photograph for a second
+    desktop.play(Path("a.jpg"), None)
+    assert started[2:] == [["xdg-open", "a.jpg"]]
     monkeypatch.setattr(desktop, "has_desktop", lambda: False)
     with pytest.raises(CenterClipError, match="no desktop"):
         desktop.play(Path("a.mp4"), 1.0)

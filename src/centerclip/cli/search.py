@@ -292,7 +292,8 @@ def _write_files(
 
     if m3u is not None:
         write_atomic(m3u, export.playlist(results.hits, mpv=m3u.name.endswith(".mpv.m3u")))
-        typer.echo(f"{count(len(results), 'moment')} in {printable(m3u)}", err=True)
+        listed = sum(not hit.is_photo for hit in results)
+        typer.echo(f"{count(listed, 'moment')} in {printable(m3u)}", err=True)
     if chapters is not None:
         for path in export.save_chapters(results.hits, chapters, title):
             typer.echo(f"saved {printable(path)}", err=True)
@@ -320,6 +321,10 @@ def _write_files(
 def _play(hit: "Hit") -> None:
     from ..integrations.desktop import play
 
+    if hit.is_photo:
+        play(hit.path, None)
+        typer.echo(f"opened {printable(hit.path)}", err=True)
+        return
     player = play(hit.path, hit.start)
     where = f"in {player} from {clock(hit.start)}" if player else f"from its start; the moment is at {clock(hit.start)}"
     typer.echo(f"playing {printable(hit.path)} {where}", err=True)

@@ -33,17 +33,18 @@ def has_desktop() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def play(path: Path, start: float) -> str:
+def play(path: Path, start: float | None) -> str:
     """Open a video in a player, from a time in seconds on, and return the player's name.
 
-    The name is empty where no player is known that takes a time: then the system's own plays it from its start.
+    The name is empty where the system chooses what opens the file, from its start: where no player is known that takes
+    a time, and for a photograph, whose ``start`` is None.
 
     Raises:
         CenterClipError: there is no desktop, or nothing that plays videos.
     """
     if not has_desktop():
         raise CenterClipError(f"there is no desktop to play {path} on; leave out --open, or run this in a window of it")
-    for name, options in PLAYERS.items():
+    for name, options in PLAYERS.items() if start is not None else ():
         found = shutil.which(name) or next(filter(os.path.exists, ELSEWHERE.get(name, [])), None)
         if found is not None:
             return _start([found, *(option.format(start) for option in options), str(path)]) and name

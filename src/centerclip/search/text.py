@@ -351,9 +351,9 @@ def merge(
         places[entry.video].append(number)
     for place, hit in enumerate(texts):
         fitting = (n for n in places.get(hit.video, ()) if not by_moment or _overlap(ranked[n], hit))
-        if (number := next(fitting, None)) is not None:
-            same[place] = number
-            places[hit.video].remove(number)
+        if (match := next(fitting, None)) is not None:
+            same[place] = match
+            places[hit.video].remove(match)
     found = []
     for confidence, here, there in fuse(confidences, [hit.confidence for hit in texts], same):
         text = None if there is None else texts[there]
