@@ -14,6 +14,13 @@ test: .venv/ready browser font ## run all tests
 test-install: .venv/ready ## install the core alone from the package index, try it, and print what it takes on the disk
 	CENTERCLIP_INSTALL=index $(BIN)/python -m pytest -s --timeout 900 tests/test_install.py
 
+test-mteb: .venv/mteb ## run the test of mteb's wrapper, after installing mteb (550 MB)
+	$(BIN)/python -m pytest tests/integrations/test_mteb.py
+
+.venv/mteb: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mteb]'
+	@touch $@
+
 RUNS ?= 3
 test-load: .venv/ready browser font ## run all tests RUNS times beside a busy loop for each core: nothing may depend on a quiet machine
 	@for core in $$(seq $$(nproc)); do nice -n 0 sh -c "while :; do :; done" & loops="$$loops $$!"; done; trap "kill $$loops" EXIT; \
@@ -98,5 +105,5 @@ reports: .venv/ready ## every table and figure of the paper and beyond on MiniVT
 	$(BIN)/centerclip train minivtt/comparison --root data/minivtt-2000
 	$(BIN)/centerclip report training-free runs/minivtt-comparison/best --root data/minivtt-2000 -o docs/results
 
-.PHONY: help demo test test-install test-load browser font minivtt reports reference lint format bench clean
+.PHONY: help demo test test-install test-mteb test-load browser font minivtt reports reference lint format bench clean
 .DEFAULT_GOAL := help

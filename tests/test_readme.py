@@ -1,4 +1,4 @@
-"""The code in README.md runs as it stands there, in order, as on a machine that has the model and a few videos."""
+"""The code in README.md and the pages it leads to runs as it stands there, as on a machine with a model and videos."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from transformers import CLIPConfig, CLIPModel
 
 from centerclip import CenterCLIP
 from centerclip.model.backbone import Backbone
-from centerclip.model.hub import DEFAULT_MODEL
+from centerclip.model.known import DEFAULT_MODEL
 from centerclip.model.preprocess import Preprocess
 from tests.model import tiny
 from tests.search.collection import clip
@@ -44,7 +44,10 @@ def machine(tmp_path: Path) -> Path:
 
 
 def test_python_examples_run(machine: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    clustering = (README.parent / "docs" / "clustering.md").read_text(encoding="utf-8").partition("## The notation")[0]
+    research = (README.parent / "docs" / "research.md").read_text(encoding="utf-8")
+    text = README.read_text(encoding="utf-8") + clustering + research
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     assert len(blocks) >= 5
     shapes = "print(tuple(step.tokens.shape), tuple(video.segments.shape), tuple(frames.rgb.shape[:1]))"
     run = subprocess.run(

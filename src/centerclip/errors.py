@@ -22,6 +22,9 @@ EXTRAS = {  # packages that the core does without -> the extra that brings them
     "opentimelineio": "editors",
     "otio_fcp_adapter": "editors",
     "mcp": "agents",
+    "mteb": "mteb",
+    "datasets": "mteb",
+    "pyarrow": "mteb",
 }
 
 

@@ -1,7 +1,10 @@
 """A hub on this machine: what the client of the Hugging Face hub asks for, with ways to fail as the real one does."""
 
+import base64
 import hashlib
 import json
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +30,8 @@ class HubServer(ThreadingHTTPServer):
         self.silent = False
         self.stopped = threading.Event()
         self.gets: list[tuple[str, int, int]] = []  # name of a file, first byte, bytes sent
+        self.created: dict[str, dict[str, object]] = {}  # repositories, as they were asked for
+        self.uploads = Path(tempfile.mkdtemp(prefix="hub-"))
         self.cdn_headers: list[dict[str, str]] = []
 
     def add(self, name: str, folder: Path, commit: str = "a" * 40, revision: str = "main") -> None:
@@ -46,6 +51,40 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         self.do_GET()
+
+    def do_POST(self) -> None:
+        """Uploads, as the client does them for small files: each of them is part of the commit."""
+        path = unquote(urlsplit(self.path).path)
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        for ending, (status, headers) in self.server.refusals.items():
+            if path.endswith(ending):
+                return self.answer(status, headers)
+        if path == "/api/repos/create":
+            asked = json.loads(body)
+            name = "/".join(filter(None, (asked.get("organization"), asked["name"])))
+            self.server.created[name] = asked
+            return self.send_json({"url": f"{self.server.url}/{name}", "name": name, "id": name})
+        if path == "/api/validate-yaml":
+            return self.send_json({"errors": [], "warnings": []})
+        name, _, rest = path.removeprefix("/api/models/").partition("/preupload/")
+        if rest:
+            files = [
+                {"path": each["path"], "uploadMode": "regular", "shouldIgnore": False}
+                for each in json.loads(body)["files"]
+            ]
+            return self.send_json({"files": files})
+        name, _, revision = path.removeprefix("/api/models/").partition("/commit/")
+        for line in body.splitlines():
+            entry = json.loads(line)
+            if entry["key"] == "file":
+                target = self.server.uploads / name / revision / entry["value"]["path"]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(base64.b64decode(entry["value"]["content"]))
+        self.server.add(name, self.server.uploads / name / revision, commit="c" * 40, revision=revision)
+        self.send_json({"commitUrl": f"{self.server.url}/{name}/commit/{'c' * 40}", "commitOid": "c" * 40})
+
+    def send_json(self, content: object) -> None:
+        self.answer(200, {"Content-Type": "application/json"}, json.dumps(content).encode())
 
     def do_GET(self) -> None:
         if self.server.silent:
@@ -122,3 +161,4 @@ def serve() -> Iterator[HubServer]:
         server.shutdown()
         server.server_close()
         thread.join()
+        shutil.rmtree(server.uploads, ignore_errors=True)

@@ -545,3 +545,26 @@ def test_detaching_a_copy_undoes_its_clustering_alone(setting):
     detach(tower)
     assert len(tower(pixels).pooler_output) == len(pixels)
     attach(tower, "B2-4,9", frames=12)
+
+
+def test_queries_and_documents_as_in_sentence_transformers(capsys):
+    model = tiny.center_clip("B2-4,9", similarity_rule="renormalise")
+    videos, texts = list(tiny.videos(3)), [f"a dog {number}" for number in range(5)]
+    queries, documents = model.encode_query(texts, batch_size=2), model.encode_document(videos, batch_size=2)
+    assert isinstance(queries, np.ndarray)
+    assert isinstance(documents, np.ndarray)
+    assert (queries.shape, documents.shape) == ((5, 24), (3, 24))
+    expected = model.similarity(model.encode_text(texts), model.encode_videos(videos))
+    assert np.allclose(queries @ documents.T, expected, atol=1e-5)
+    assert torch.allclose(model.similarity(queries, documents), expected, atol=1e-5)
+    one, tensor = model.encode_query(texts[1]), model.encode_query(texts, convert_to_tensor=True)
+    assert one.shape == (24,)
+    assert np.allclose(one, queries[1], atol=1e-6)
+    assert isinstance(tensor, torch.Tensor)
+    for single in (videos[0], videos[0].numpy()):
+        assert np.allclose(model.encode_document(single), documents[0], atol=1e-5)
+    assert torch.is_tensor(model.encode_document(videos, convert_to_tensor=True))
+    assert model.encode_query([]).shape == model.encode_document([]).shape == (0, 24)
+    assert capsys.readouterr().err == ""
+    model.encode_document(videos, show_progress_bar=True)
+    assert "3/3" in capsys.readouterr().err

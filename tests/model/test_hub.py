@@ -9,14 +9,17 @@ import threading
 from contextlib import contextmanager
 
 import huggingface_hub
+import numpy as np
 import pytest
 import torch
-from huggingface_hub import constants
+from huggingface_hub import ModelCard, constants
 
 from centerclip import CenterCLIP
+from centerclip.evaluation import retrieval_metrics
 from centerclip.model import ModelError, ModelNotFound, NotADualEncoder, hub
 from centerclip.model.backbone import open_backbone
-from centerclip.model.hub import DEFAULT_MODEL, default_model, find_model, is_hub_name
+from centerclip.model.hub import default_model, find_model, is_hub_name
+from centerclip.model.known import DEFAULT_MODEL
 
 from . import tiny
 from .hub_server import serve
@@ -534,3 +537,46 @@ def test_something_that_is_not_a_hub(server, laion):
     server.add(NAME, laion, commit="../../../outside")
     with pytest.raises(ModelError, match="check HF_ENDPOINT"):
         find_model(NAME)
+
+
+# ---- uploading ----------------------------------------------------------------------------------------------
+
+
+def test_a_model_is_uploaded_with_a_card_and_opens_from_the_hub(server, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    model = tiny.center_clip("B2-4,9")
+    ranks = retrieval_metrics(np.eye(4)[:, ::-1] + np.eye(4) / 2)
+
+    class Result:
+        benchmark, metrics = "msrvtt", ranks
+
+        def label(self):
+            return "msrvtt test, 4 videos"
+
+    address = model.push_to_hub(
+        "some/uploaded", private=True, license="mit", results=[Result()], note="Trained on nothing.", revision=None
+    )
+    assert address == f"{server.url}/some/uploaded/commit/{'c' * 40}"
+    assert "private" in str(server.created["some/uploaded"])
+    again = CenterCLIP.from_pretrained("some/uploaded", device="cpu")
+    assert again.fingerprint() == model.fingerprint()
+    assert str(again.clustering) == "B2-4,9"
+    card = ModelCard((server.uploads / "some/uploaded/main/README.md").read_text(encoding="utf-8"))
+    assert card.data.license == "mit"
+    assert card.data.library_name == "centerclip"
+    assert {each.metric_type: each.metric_value for each in card.data.eval_results} == {
+        "recall_at_1": 0.0, "recall_at_5": 100.0, "recall_at_10": 100.0,
+    }  # fmt: skip
+    assert "Trained on nothing." in card.text
+    assert 'CenterCLIP.from_pretrained("some/uploaded")' in card.text
+    assert "| msrvtt test, 4 videos | text to video | 0.0 | 100.0 | 100.0 |" in card.text
+
+
+def test_an_upload_that_is_refused_says_what_to_do(server, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with pytest.raises(ModelError, match="write owner/name"):
+        tiny.center_clip().push_to_hub("no owner")
+    server.refusals["/api/repos/create"] = (403, {})
+    with pytest.raises(ModelError, match=r'"some/uploaded" could not be uploaded: .*403.*hf auth login'):
+        tiny.center_clip().push_to_hub("some/uploaded")

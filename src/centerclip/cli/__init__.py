@@ -33,6 +33,7 @@ for panel, command, example in (
     (YOURS, index.remove, "remove ~/Videos/private"),
     (YOURS, demo.demo, "demo"),
     (YOURS, doctor.doctor, "doctor ~/Videos"),
+    (YOURS, export.models, "models"),
     (YOURS, export.export, "export owner/model -o my-model"),
     (RESEARCH, show.show, "show dog.mp4 --model openai/clip-vit-base-patch32 -o centres.png"),
     (RESEARCH, train.train, "train msrvtt/b32-B6-4-49 --root DATA"),

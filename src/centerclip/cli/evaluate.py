@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..evaluation import Comparison, Evaluation
+    from ..model import CenterCLIP
 
 
 DIRECTIONS = {"t2v": "text to video", "v2t": "video to text"}
@@ -55,6 +56,10 @@ def evaluate(
         tuple[Path, Path] | None,
         Option(metavar="A B", help="Compare two results: folders of --output, or training runs."),
     ] = None,
+    mteb: Annotated[
+        list[str] | None,
+        Option("--mteb", metavar="TASK", help="Run a task of mteb, such as MSRVTTT2V, or all; repeat for more."),
+    ] = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Recall, median and mean rank of a model, in both directions; or compare two results.
@@ -65,6 +70,11 @@ def evaluate(
         if model is not None or output is not None:
             raise typer.BadParameter("--compare takes two results; leave out MODEL and --output.")
         _compare(*compare, split=split, as_json=as_json)
+        return
+    if mteb:
+        if model is None or benchmark is not None or root is not None:
+            raise typer.BadParameter("--mteb takes a MODEL alone: mteb fetches its test sets itself.")
+        _run_mteb(open_model(model, clustering, frames, device, protocol), model, mteb, as_json=as_json)
         return
     if model is None or benchmark is None or root is None:
         raise typer.BadParameter("give a MODEL, a BENCHMARK and --root DIR, or two results with --compare A B.")
@@ -105,6 +115,28 @@ def evaluate(
             )
         if saved:
             typer.echo(f"Saved in {output}, with the rank of every query.")
+
+
+def _run_mteb(model: "CenterCLIP", name: str, names: Sequence[str], *, as_json: bool) -> None:
+    from ..integrations.mteb import find_tasks, run_tasks
+
+    tasks = find_tasks(names)
+    with progress("videos", quiet=as_json) as bar:
+        results = run_tasks(model, tasks, name=name, on_progress=bar)
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in results], indent=2))
+        return
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title="Text to video, tasks of mteb", title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("task", "videos", "R@1", "R@5", "R@10", "nDCG@10", "test set"):
+        table.add_column(heading, justify="left" if heading in ("task", "test set") else "right")
+    for each in results:
+        lost = f"; {each.unreadable} could not be read and are never found" if each.unreadable else ""
+        figures = [f"{value:.1f}" for value in each.metrics.values()]
+        table.add_row(each.task, f"{each.gallery:,}", *figures, each.note + lost)
+    _print(table)
 
 
 def print_results(results: "Sequence[Evaluation]") -> None:

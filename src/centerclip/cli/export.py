@@ -1,4 +1,4 @@
-"""``centerclip export``: a model in the form that runs without torch, for other machines."""
+"""``centerclip models``: which there are. ``centerclip export``: one in the form that runs without torch."""
 
 import json
 from pathlib import Path
@@ -33,3 +33,43 @@ def export(
             f"{name}: cosine to float32 {line['cosine']:.4f} (sentences {line['text_cosine']:.4f}), order of similar "
             f"videos {line['order']:.3f}, {line['speed']:.1f} times as fast on this machine."
         )
+
+
+def models(as_json: AsJson = False) -> None:
+    """List models that are known to be good: size, languages, speed on this machine, what they are good for."""
+    from ..bundled import SMALL, has_small
+    from ..model.known import KNOWN_MODELS, frames_per_second
+
+    rows = [
+        {
+            "name": known.name,
+            "short": known.short,
+            "megabytes": round(known.megabytes),
+            "languages": known.languages,
+            "frames_per_second": round(frames_per_second(known), 1),
+            "needs": known.engine,
+            "good_for": known.good_for,
+        }
+        for known in KNOWN_MODELS
+    ]
+    if as_json:
+        typer.echo(json.dumps({"bundled": [SMALL] if has_small() else [], "models": rows}, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("--model", "size", "languages", "frames/s", "good for"):
+        table.add_column(heading, justify="right" if heading in ("size", "frames/s") else "left", overflow="fold")
+    if has_small():
+        table.add_row(SMALL, "in the box", "English", "", "a first try, no download")
+    for row, known in zip(rows, KNOWN_MODELS, strict=True):
+        name = f"{known.short} = {known.name}" if known.short else known.name
+        note = known.good_for + (" (needs torch)" if known.engine == "torch" else "")
+        speed = f"{row['frames_per_second']:,}"
+        table.add_row(name, size(int(known.megabytes * 1e6)), known.languages, speed, note)
+    Console().print(table)
+    typer.echo(
+        "A model is fetched once. Speeds are estimates for this machine, in float32, without clustering, from matrix "
+        "products of the same size; `centerclip bench encoder` measures a model."
+    )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from ..model.hub import DEFAULT_MODEL
+from ..model.known import DEFAULT_MODEL
 from .common import AsJson, Device, IndexFolder, count, length, printable, progress, size
 
 if TYPE_CHECKING:
@@ -35,7 +35,11 @@ def index(
     folder: IndexFolder = None,
     model: Annotated[
         str | None,
-        Option(help=f"Hub name, folder or checkpoint; {DEFAULT_MODEL} for a new index.", show_default="the index's"),
+        Option(
+            help=f"fast, best, multilingual, small (see `centerclip models`), or a hub name, folder or checkpoint; "
+            f"{DEFAULT_MODEL} for a new index.",
+            show_default="the index's",
+        ),
     ] = None,
     clustering: Annotated[
         str | None,

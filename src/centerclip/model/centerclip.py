@@ -3,11 +3,11 @@
 import copy
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
 import torch
@@ -29,7 +29,11 @@ from .temporal import TemporalTransformer
 from .token_ids import clean_text
 from .vectors import EncodedVideo, Protocol, Rule, fingerprint_of, segment_mask, similarity, video_vectors
 
+if TYPE_CHECKING:
+    from .card import Result
+
 Video = str | os.PathLike[str] | Tensor | NDArray[np.uint8]
+Item = TypeVar("Item")
 Times = Tensor | NDArray[np.floating] | Sequence[float]
 Precision = Literal["float32", "bfloat16"]
 CPU_BATCH_BYTES = 512 * 2**20  # activations in flight on a CPU; more only leaves the cache
@@ -52,6 +56,19 @@ def find_device(name: str | torch.device | None) -> torch.device:
         there = ", ".join(kind for kind in usable if usable[kind])
         raise ModelError(f'torch finds no device "{device}" on this machine: choose {there}')
     return device
+
+
+def _bar(items: Iterable[Item], unit: str, show: bool, total: int | None = None) -> Iterable[Item]:
+    """The items, with a progress bar where it is wanted."""
+    if not show:
+        return items
+    from tqdm.auto import tqdm
+
+    return cast(Iterable[Item], tqdm(items, unit=f" {unit}", total=total))
+
+
+def _converted(vectors: Tensor, to_tensor: bool) -> Tensor | NDArray[np.float32]:
+    return vectors if to_tensor else np.asarray(vectors.float().cpu().numpy())
 
 
 class CenterCLIP(nn.Module):
@@ -292,8 +309,10 @@ class CenterCLIP(nn.Module):
         """
         if self.backbone.config.text_config.model_type == "clip_text_model":
             texts = [clean_text(text) for text in texts]
-        # SigLIP was trained on sentences padded to full length, without a mask.
+        # SigLIP was trained on sentences in small letters, padded to full length, without a mask.
         full = self.backbone.config.model_type == "siglip"
+        if full:  # the tokenizer of SigLIP 2 leaves them as they are
+            texts = [text.lower() for text in texts]
         batch = self.tokenizer(
             list(texts),
             padding="max_length" if full else True,
@@ -380,9 +399,71 @@ class CenterCLIP(nn.Module):
             ]
         return torch.cat(parts)
 
-    def similarity(self, text: Tensor, videos: Sequence[EncodedVideo]) -> Tensor:
-        """text ``[B, D]`` against videos -> ``[B, V]``, by the model's rule."""
-        return similarity(text, videos, rule=self.rule)
+    def similarity(
+        self, text: Tensor | NDArray[np.floating], videos: Sequence[EncodedVideo] | Tensor | NDArray[np.floating]
+    ) -> Tensor:
+        """text ``[B, D]`` against videos, or their vectors ``[V, D]`` -> ``[B, V]``, by the model's rule."""
+        sentences: Tensor = torch.atleast_2d(torch.as_tensor(text))
+        if isinstance(videos, Tensor | np.ndarray):
+            vectors = torch.atleast_2d(torch.as_tensor(videos))
+            return sentences @ vectors.to(sentences.device, sentences.dtype).T
+        return similarity(sentences, videos, rule=self.rule)
+
+    # ---- as sentence-transformers calls it ------------------------------------------------------------------
+
+    def encode_query(
+        self,
+        texts: str | Sequence[str],
+        *,
+        batch_size: int = 32,
+        show_progress_bar: bool = False,
+        convert_to_tensor: bool = False,
+    ) -> Tensor | NDArray[np.float32]:
+        """Sentences to vectors of norm 1, as ``encode_query`` of sentence-transformers.
+
+        Args:
+            texts: one sentence, which gives ``[D]``, or several, ``[B, D]``.
+            batch_size: sentences at a time.
+            show_progress_bar: on stderr.
+            convert_to_tensor: a tensor on the model's device in place of a NumPy array.
+        """
+        sentences = [texts] if isinstance(texts, str) else list(texts)
+        firsts = _bar(range(0, len(sentences), batch_size), "sentences", show_progress_bar)
+        parts = [self.encode_text(sentences[first : first + batch_size]) for first in firsts]
+        vectors = torch.cat(parts) if parts else self.encode_text([])
+        return _converted(vectors[0] if isinstance(texts, str) else vectors, convert_to_tensor)
+
+    def encode_document(
+        self,
+        videos: Video | Sequence[Video],
+        *,
+        batch_size: int | None = None,
+        show_progress_bar: bool = False,
+        convert_to_tensor: bool = False,
+    ) -> Tensor | NDArray[np.float32]:
+        """Videos to one vector each, as ``encode_document`` of sentence-transformers.
+
+        The product with the vector of :meth:`encode_query` is the similarity by the model's rule.
+
+        Args:
+            videos: one video (a path, or uint8 frames ``[T, H, W, 3]``), which gives ``[D]``, or several, ``[V, D]``.
+            batch_size: videos at a time; from the free memory by default.
+            show_progress_bar: on stderr.
+            convert_to_tensor: a tensor on the model's device in place of a NumPy array.
+
+        Raises:
+            VideoError: a file cannot be read; :meth:`iter_videos` goes on with the others.
+        """
+        single = isinstance(videos, str | os.PathLike) or (hasattr(videos, "ndim") and videos.ndim == 4)
+        several = cast(Sequence[Video], [videos] if single else videos)
+        vectors = []
+        encoded = self.iter_videos(several, batch_size=batch_size)
+        for each in _bar(encoded, "videos", show_progress_bar, total=len(several)):
+            if isinstance(each, Exception):
+                raise each
+            vectors.append(each.vector)
+        stacked = torch.stack(vectors) if vectors else torch.zeros(0, self.width)
+        return _converted(stacked[0] if single else stacked, convert_to_tensor)
 
     def batch_size(self) -> int:
         """How many videos to encode at a time, from the memory that is free."""
@@ -451,6 +532,36 @@ class CenterCLIP(nn.Module):
                 move_into_place(file, target / file.name)
         for name, content in ((PREPROCESSOR_FILES[0], self.preprocess.to_config()), (SETTINGS_FILE, settings)):
             write_atomic(target / name, json.dumps(content, indent=2) + "\n")
+
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        private: bool | None = None,
+        license: str | None = None,
+        results: "Sequence[Result]" = (),
+        note: str = "",
+        commit_message: str = "Upload a CenterCLIP model",
+        revision: str | None = None,
+    ) -> str:
+        """Upload the model to the Hugging Face hub, with a model card; ``hf auth login`` comes first.
+
+        Args:
+            name: ``"owner/name"``; made where it is not there yet.
+            private: whether others may not see it; as the owner's settings say by default.
+            license: its identifier on the hub, such as ``"mit"``, for the card.
+            results: :class:`~centerclip.evaluation.Evaluation` of the model, for the card.
+            note: what people should know beside, for the card: the training data, limits.
+            commit_message: of the upload.
+            revision: a branch, made where it is not there yet; the main branch by default.
+
+        Returns:
+            the address of the commit.
+        """
+        from .card import model_card, push
+
+        card = model_card(self, name, license=license, results=results, note=note)
+        return push(self, name, card, private=private, message=commit_message, revision=revision)
 
     def in_bfloat16(self) -> "CenterCLIP":
         """A copy for a CPU that encodes in bfloat16, whether that is close to float32 or not."""

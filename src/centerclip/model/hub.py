@@ -23,13 +23,12 @@ from ..bundled import DEMO, SMALL, has_small, resolve_model
 from ..errors import ModelError, ModelNotFound, NotADualEncoder, first_few, first_line
 from ..extend import backbones
 from ..files import lock_file, move_into_place, write_atomic
-
-# The best published retrieval of the ViT-B/32 that have safetensors: sentence to image on MS-COCO R@1 39.3, R@5 65.4
-# where OpenAI's has 30.4 and 55.9 (open_clip's docs/openclip_retrieval_results.csv).
-DEFAULT_MODEL = "laion/CLIP-ViT-B-32-laion2B-s34B-b79K"
+from .known import DEFAULT_MODEL, full_name
 
 MODEL_CLASSES = {  # model_type in config.json -> class in transformers
     "clip": "CLIPModel",
+    "chinese_clip": "ChineseCLIPModel",
+    "metaclip_2": "MetaClip2Model",
     "siglip": "SiglipModel",
     "vision-text-dual-encoder": "VisionTextDualEncoderModel",
 }
@@ -74,13 +73,14 @@ def find_model(
     """The folder of a model on this machine; a model on the hub is fetched first, where it is not here yet.
 
     Args:
-        name: a folder, ``"small"``, ``"demo"``, or a hub name as ``"owner/name"`` or ``"owner/name@revision"``.
+        name: a folder, ``"small"``, ``"demo"``, a hub name as ``"owner/name"`` or ``"owner/name@revision"``, or a short
+            one: ``"fast"``, ``"best"``, ``"multilingual"`` (:mod:`centerclip.model.known`).
         revision: a branch, tag or commit of the model on the hub; its main branch by default.
         exported: take what ``centerclip export`` wrote, where the hub has it, in place of the weights.
         on_progress: called with the bytes that have arrived and all bytes, while something is fetched; by default
             what :func:`show_downloads` was given, if anything.
     """
-    name, revision = split_revision(name, revision)
+    name, revision = split_revision(full_name(name), revision)
     path = Path(resolve_model(name)).expanduser()
     if path.exists() and revision is not None:
         raise ModelError(f"{path} is on this machine and has no revisions; leave out revision={revision!r}")
@@ -154,10 +154,14 @@ def check_model_type(folder: Path) -> str:
     """The ``model_type`` of a model's folder, if it is one that encodes images and text."""
     model_type = read_json(folder / CONFIG_FILE).get("model_type")
     if model_type not in MODEL_CLASSES and backbones.get(str(model_type)) is None:
+        hint = "If it is of a package, install that; see docs/extending.md"
+        if model_type == "siglip2":
+            hint = (
+                "This one takes images of any shape; take one of a fixed size: --model google/siglip2-base-patch16-224"
+            )
         raise NotADualEncoder(
             f"{folder} holds a model of type {model_type!r}; a model that encodes both images and text is needed: "
-            f"{', '.join([*MODEL_CLASSES, *backbones.names()])}. If it is of a package, install that; see "
-            "docs/extending.md"
+            f"{', '.join([*MODEL_CLASSES, *backbones.names()])}. {hint}"
         )
     return str(model_type)
 

@@ -84,8 +84,8 @@ class SentenceTokenizer:
         """As the text was that the tower was trained on."""
         if self._is_clip:
             return clean_text(text)
-        if self._name == "Siglip2Tokenizer":
-            return text.lower()
+        if self._is_siglip and self._name != "SiglipTokenizer":
+            return text.lower()  # SigLIP 2, whatever its tokenizer is called
         if self._name == "SiglipTokenizer":
             return re.sub(r"\s+", " ", text.lower().translate(str.maketrans("", "", string.punctuation))).strip()
         return text

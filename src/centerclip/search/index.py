@@ -14,7 +14,8 @@ import numpy as np
 
 from ..errors import DamagedIndex, IndexNotFound, ModelError, OtherSettings, QueryError, SearchError, SettingError
 from ..files import content_id, find_videos, is_below
-from ..model.hub import DEFAULT_MODEL, default_model
+from ..model.hub import default_model
+from ..model.known import DEFAULT_MODEL, full_name
 from ..video.sampling import Windows
 from .folder import (
     DEFAULT_EVERY,
@@ -162,7 +163,8 @@ class VideoIndex:
         if every is not None and not every > 0:
             raise SearchError(f"every must be more than 0 seconds, not {every:g}")
         self.folder = Path(folder).expanduser() if folder is not None else default_folder()
-        self._model, self._clustering, self._frames, self._every = model, clustering, frames, every
+        name = full_name(model) if isinstance(model, str) else model
+        self._model, self._clustering, self._frames, self._every = name, clustering, frames, every
         self._device = device
         self._lock = threading.RLock()
         self._database = Database(self.folder)

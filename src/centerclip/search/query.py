@@ -155,7 +155,7 @@ def open_model(
     is_file = Path(resolve_model(name)).expanduser().is_file()
     saved = {} if is_file else read_settings(find_model(name) / SETTINGS_FILE)
     frames = frames or saved.get("frames", DEFAULT_FRAMES)
-    model = open_encoder(name, clustering=clustering or saved.get("clustering", "none"), frames=frames, device=device)
+    model = open_encoder(name, clustering=clustering, frames=frames, device=device)
     if clustering is None and "clustering" not in saved:
         model.set_clustering(default_clustering(blocks=model.blocks, frames=frames))
     return model
