@@ -46,7 +46,7 @@ def models(as_json: AsJson = False) -> None:
             "short": known.short,
             "megabytes": round(known.megabytes),
             "languages": known.languages,
-            "frames_per_second": round(frames_per_second(known), 1),
+            "frames_per_second": float(f"{frames_per_second(known):.2g}"),
             "needs": known.engine,
             "good_for": known.good_for,
         }
@@ -66,7 +66,7 @@ def models(as_json: AsJson = False) -> None:
     for row, known in zip(rows, KNOWN_MODELS, strict=True):
         name = f"{known.short} = {known.name}" if known.short else known.name
         note = known.good_for + (" (needs torch)" if known.engine == "torch" else "")
-        speed = f"{row['frames_per_second']:,}"
+        speed = f"{row['frames_per_second']:g}"
         table.add_row(name, size(int(known.megabytes * 1e6)), known.languages, speed, note)
     Console().print(table)
     typer.echo(
