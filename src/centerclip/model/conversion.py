@@ -183,14 +183,16 @@ def export_form(form: Form, folder: Path, target: Path, precisions: Sequence[str
     large = [name for precision in precisions for name in form.files[precision]]
     target.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder(target) as scratch:
+        whole = scratch / "whole"
+        whole.mkdir()
         for name in small:
-            shutil.copyfile(folder / name, scratch / name)
+            shutil.copyfile(folder / name, whole / name)
         for name in large:
-            shutil.copyfile(form.folder / name, scratch / name)
-        _move_in(scratch, target, {**settings, LINE: line})
-    for path in target.glob("*.onnx*"):
-        if path.name not in large:  # of an earlier export
-            path.unlink()
+            shutil.copyfile(form.folder / name, whole / name)
+        (whole / SETTINGS_FILE).write_text(json.dumps({**settings, LINE: line}, indent=2) + "\n", encoding="utf-8")
+        if target.exists():  # an earlier export: never a mixture of both
+            target.replace(scratch / "old")
+        move_into_place(whole, target)
     return [*small, *large, SETTINGS_FILE]
 
 

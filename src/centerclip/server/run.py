@@ -96,7 +96,11 @@ class BoundedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The client has sent something."""
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except h11.LocalProtocolError:  # uvicorn refuses what is not HTTP even after it has begun to answer
+            self.transport.abort()
+            return
         if self.conn.their_state is h11.IDLE:  # the headers are not complete yet
             self._start_timer("headers", HEADER_SECONDS, self._close_if_idle)
         else:
