@@ -15,7 +15,7 @@ test-install: .venv/ready ## install the core alone from the package index, try 
 	CENTERCLIP_INSTALL=index $(BIN)/python -m pytest -s --timeout 900 tests/test_install.py
 
 test-mteb: .venv/mteb ## run the test of mteb's wrapper, after installing mteb (550 MB)
-	$(BIN)/python -m pytest tests/integrations/test_mteb.py
+	$(BIN)/python -m pytest tests/integrations/test_mteb.py tests/data/test_get.py
 
 .venv/mteb: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mteb]'

@@ -30,6 +30,7 @@ class HubServer(ThreadingHTTPServer):
         self.silent = False
         self.stopped = threading.Event()
         self.gets: list[tuple[str, int, int]] = []  # name of a file, first byte, bytes sent
+        self.cards: dict[str, dict[str, object]] = {}  # metadata of data sets, "datasets/owner/name" -> card
         self.created: dict[str, dict[str, object]] = {}  # repositories, as they were asked for
         self.uploads = Path(tempfile.mkdtemp(prefix="hub-"))
         self.cdn_headers: list[dict[str, str]] = []
@@ -97,7 +98,9 @@ class Handler(BaseHTTPRequestHandler):
         if path.startswith("/cdn/"):
             self.server.cdn_headers.append(dict(self.headers))
             return self.send_file(Path(path.removeprefix("/cdn")))
-        if path.startswith("/api/models/"):
+        if path.startswith("/api/datasets/"):
+            name, _, revision = path.removeprefix("/api/").partition("/revision/")
+        elif path.startswith("/api/models/"):
             name, _, revision = path.removeprefix("/api/models/").partition("/revision/")
         else:
             name, _, revision = path[1:].partition("/resolve/")
@@ -108,8 +111,13 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(404, {"X-Error-Code": "RevisionNotFound"})
         commit, folder = self.server.models[name][revision or "main"]
         if not file:
-            files = [{"rfilename": str(each.relative_to(folder))} for each in folder.rglob("*") if each.is_file()]
-            return self.answer(200, {}, json.dumps({"id": name, "sha": commit, "siblings": files}).encode())
+            files = [
+                {"rfilename": str(each.relative_to(folder)), "size": each.stat().st_size}
+                for each in folder.rglob("*")
+                if each.is_file()
+            ]
+            content = {"id": name, "sha": commit, "siblings": files, "cardData": self.server.cards.get(name, {})}
+            return self.answer(200, {}, json.dumps(content).encode())
         content = (folder / file).read_bytes()
         if file.endswith(LARGE):
             location = f"http://localhost:{self.server.server_port}/cdn{folder / file}"

@@ -1,4 +1,4 @@
-"""``centerclip data``: check a copy of a benchmark, make it small, or generate one."""
+"""``centerclip data``: check a copy of a benchmark, fetch a test set, make it small, or generate one."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 20  # names on the screen; --json has all of them
 app = typer.Typer(
-    name="data", help="Check a copy of a benchmark, make it small, or generate one.", no_args_is_help=True
+    name="data",
+    help="Check a copy of a benchmark, fetch a test set, make one small, or generate one.",
+    no_args_is_help=True,
 )
 make_app = typer.Typer(name="make", help="Generate a benchmark.", no_args_is_help=True)
 app.add_typer(make_app, name="make")
@@ -56,6 +58,39 @@ def verify(
     if problems:
         typer.echo(f"centerclip: {'; '.join(problems)}.", err=True)
         raise typer.Exit(1)
+
+
+@app.command("get")
+def get_hosted(
+    name: Annotated[str, Argument(help="msrvtt, msvd, activitynet, didemo or vatex.")],
+    folder: Annotated[Path | None, Argument(help="Where to write the videos and captions.csv.")] = None,
+    yes: Annotated[bool, Option("--yes", help="Do not ask, and accept that no open licence is stated.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch a test set that mteb hosts on the Hugging Face hub. Its size and licence are shown first."""
+    from ..data.get import get, look_up
+
+    offer = look_up(name)
+    about = {"name": name, "repository": offer.hosted.repository, "bytes": offer.bytes, "licence": offer.licence,
+             "note": offer.hosted.note, "home": offer.hosted.home}  # fmt: skip
+    if not as_json:
+        typer.echo(f"{offer.hosted.repository} on the Hugging Face hub: {offer.hosted.note}; {size(offer.bytes)}.")
+        licence = f"Licence: {offer.licence}." if offer.licence else "No licence is stated."
+        unclear = "" if offer.is_open else f" Whether you may use it is for you to check: {offer.hosted.home}"
+        typer.echo(licence + unclear)
+    if folder is None:
+        if as_json:
+            typer.echo(json.dumps(about, indent=2))
+        return
+    if not yes and (as_json or not typer.confirm("Fetch it?")):
+        typer.echo("centerclip: nothing was fetched; --yes does not ask.", err=True)
+        raise typer.Exit(1)
+    with progress("files", quiet=as_json) as bar:
+        videos = get(offer, folder.expanduser(), on_progress=bar)
+    if as_json:
+        typer.echo(json.dumps({**about, "folder": str(folder), "videos": videos}, indent=2))
+    else:
+        typer.echo(f"{videos:,} videos in {folder}: centerclip evaluate MODEL folder --root {folder}")
 
 
 @app.command()
