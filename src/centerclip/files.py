@@ -183,6 +183,7 @@ def scratch_folder(target: Path) -> Iterator[Path]:
     """A folder beside a target for files that are not whole yet, to be moved from there; gone at the end."""
     name = f".{target.name[:100]}-"
     with TemporaryDirectory(dir=target.parent, prefix=name, suffix=PARTIAL, ignore_cleanup_errors=True) as scratch:
+        Path(scratch).chmod(target.parent.stat().st_mode & 0o777)  # whoever may read what is beside it may read it
         yield Path(scratch)
 
 

@@ -155,12 +155,14 @@ def test_a_full_disk_leaves_nothing_behind_and_search_as_it_was(store: SqliteSto
 
 
 def test_growth_is_taken_in_and_shrinking_ends_it(store: SqliteStore, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
     add(store, 400, 100)
     store.tidy(queries())
     assert [path.name for path in tmp_path.glob("approximate-*")] == ["approximate-2"]
     view = SqliteStore(tmp_path, WIDTH).view()
     assert isinstance(view, LargeView)
     assert len(view.index.keys) == 500
+    assert view.index.folder.stat().st_mode == tmp_path.stat().st_mode  # others may read it where they may the index
     for number in (450, 7):  # of both files of vectors
         vector = view.segments(f"{number:024x}").vectors[1]
         hits = view.search(vector, 1)

@@ -165,13 +165,14 @@ class LargeView(SqliteView):
             return SegmentHits([], np.zeros(0, np.float32))
         newer = super().search(query, top, among=among)
         rows = np.sort(self._candidates(query, top, among))
-        places = self.index.places_of(rows)
         scores = np.concatenate([self.index.scores(rows, query), newer.scores])
-        videos = [*(self._ids[place] for place in places.tolist()), *newer.videos]
-        order = np.argsort(-scores, kind="stable")[:top].tolist()
-        there = self._existing({int(self.index.keys[places[at]]) for at in order if at < len(rows)})
-        order = [at for at in order if at >= len(rows) or int(self.index.keys[places[at]]) in there]
-        return SegmentHits([str(videos[at]) for at in order], scores[order])
+        order = np.argsort(-scores, kind="stable")[:top]
+        older = order[order < len(rows)]
+        places = dict(zip(older.tolist(), self.index.places_of(rows[older]).tolist(), strict=True))
+        there = self._existing({int(self.index.keys[place]) for place in places.values()})
+        kept = [at for at in order.tolist() if at not in places or int(self.index.keys[places[at]]) in there]
+        videos = [str(self._ids[places[at]]) if at in places else newer.videos[at - len(rows)] for at in kept]
+        return SegmentHits(videos, scores[kept])
 
     def _existing(self, keys: Collection[int]) -> set[int]:
         """Those of the keys whose videos have not gone since this view was made."""
