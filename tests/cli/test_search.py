@@ -11,7 +11,9 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -34,6 +36,7 @@ from centerclip.search import (
 from centerclip.search.ranking import Grade
 from tests.search.collection import clip, save_model, scenes
 from tests.video.subtitled import srt
+from tests.video.test_sound import talking_clip
 
 
 @pytest.fixture(scope="module")
@@ -419,6 +422,35 @@ def test_what_is_said_is_found_and_quoted(model: Path, tmp_path: Path) -> None:
     assert run("search", "x", "--in", "text", "--image", "x.jpg", "--index", folder).exit_code == 2
     (tmp_path / "videos" / "0.de.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:01.000\nGuten Tag\n")
     assert "nothing new, 2 unchanged, 1 with new text" in run("index", "--index", folder).stdout
+
+
+def test_speech_is_transcribed_once_and_found_when_it_is_said(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for the package: it says a sentence where the sound is loud."""
+
+    class WhisperModel:
+        def __init__(self, name: str, **options: object) -> None:
+            assert name == "tiny"
+
+        def transcribe(self, samples: np.ndarray, **options: object) -> tuple[list[SimpleNamespace], None]:
+            loud = np.flatnonzero(np.abs(samples) > 0.2) / 16_000
+            said = SimpleNamespace(start=float(loud.min()), end=float(loud.max()), text=" The ferry leaves at noon.")
+            return [said], None
+
+    monkeypatch.setitem(sys.modules, "faster_whisper", SimpleNamespace(WhisperModel=WhisperModel))
+    (tmp_path / "videos").mkdir()
+    talking_clip(tmp_path / "videos" / "harbour.mp4")
+    clip(tmp_path / "videos" / "silent.mp4", 1)
+    folder = tmp_path / "index"
+    first = run("index", tmp_path / "videos", "--index", folder, "--model", model, "--transcribe", "tiny")
+    assert "2 added, 2 with new text" in first.stdout
+    hit = json.loads(run("search", "a ferry leaving at noon", "--index", folder, "--json").stdout)["hits"][0]
+    assert (Path(hit["path"]).name, hit["found_by"], hit["line"]["source"]) == ("harbour.mp4", "text", "spoken")
+    assert (hit["start"], hit["end"]) == pytest.approx((2.0, 4.0), abs=0.1)
+    assert "said at 0:0" in run("search", "ferry", "--in", "text", "--index", folder).stdout
+    again = run("index", "--index", folder, "--transcribe", "tiny")
+    assert "nothing new, 2 unchanged." in again.stdout
 
 
 def test_a_speech_model_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -84,12 +84,17 @@ def test_the_tools_search_list_and_save(base: Path) -> None:
 
 def test_over_stdio(base: Path) -> None:
     async def run() -> None:
-        arguments = ["-m", "centerclip", "mcp", "--index", str(base / "index"), "--cache", str(base / "cache")]
+        clips = base / "clips of stdio"
+        folders = {"--index": base / "index", "--cache": base / "cache", "--allow-write": clips}
+        arguments = ["-m", "centerclip", "mcp", *(str(part) for pair in folders.items() for part in pair)]
         command = StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ))
         async with Client(command) as client:
             found = await call(client, "search_moments", query="a dog", images=1)
             assert len(found.structured_content["moments"]) == 3
             assert found.content[-1].type == "image"
+            moment = {name: found.structured_content["moments"][0][name] for name in ("video_id", "start", "end")}
+            saved = await call(client, "save_clip", **moment)
+            assert [str(path) for path in clips.iterdir()] == [saved.structured_content["file"]]
 
     asyncio.run(run())
 

@@ -8,7 +8,7 @@ import pytest
 
 from centerclip import VideoIndex
 from centerclip.bundled import DEMO, demo_clips
-from centerclip.search import Hit, Results
+from centerclip.search import Hit, Results, ranking
 from centerclip.search.ranking import MIN_LIKELY, MIN_SURE, Calibration, Grade, background_sentences, grade, rank
 from centerclip.search.store import Floats, Segments, Video
 from tests.search.memory import MemoryStore
@@ -145,6 +145,22 @@ def test_without_calibration_or_videos_nothing_is_claimed() -> None:
     assert empty.confidences(unit(np.ones(WIDTH)), rank(store.view(), unit(np.ones(WIDTH)), 10)) == [0]
     store.set_value("calibration", b"damaged")
     assert len(Calibration(store).texts) == 0
+
+
+def test_thousands_of_near_duplicates_are_not_all_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else 120 sentences would take a minute in a collection of 50,000, most of it spent on one hit each."""
+    count, store = 2_000, MemoryStore(WIDTH)
+    vectors = unit(np.ones((count, 1, WIDTH)) + 0.01 * np.random.default_rng(0).normal(size=(count, 1, WIDTH)))
+    zero, one = np.zeros(1, np.float32), np.ones(1, np.float32)
+    store.add([(Video(str(n), 1, 1, 1, 0), Segments(zero, one, row), ()) for n, row in enumerate(vectors)], [])
+    calibration, view = Calibration(store), store.view()
+    calibration.vectors = unit(np.random.default_rng(1).normal(size=(3, WIDTH)))
+    read, looked_at = view.segments, list[str]()
+    monkeypatch.setattr(ranking, "CALIBRATED_VIDEOS", 100)
+    monkeypatch.setattr(type(view), "segments", lambda view, video: looked_at.append(video) or read(video))
+    calibration.measure()
+    assert len(looked_at) == 3 * 100
+    assert len(calibration.texts) == 3
 
 
 def test_the_background_sentences_are_those_that_confidences_were_measured_with() -> None:

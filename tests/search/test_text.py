@@ -19,7 +19,6 @@ from centerclip.search.recognise import open_picture_text
 from centerclip.search.store import File, Segments, Video
 from centerclip.search.text import (
     NO_VECTOR,
-    TextHit,
     fuse,
     index_name,
     index_text,
@@ -153,10 +152,10 @@ def test_merging_long_lists_takes_no_time() -> None:
     count = 3_000
     moments = [(Moment(float(n), n + 1.0, 0.5),) for n in range(count)]
     ranked = [Ranked(str(n), moments[0], NO_VECTOR) for n in range(count)]
-    texts = [TextHit(str(n), said(0, "x"), moments[0], 1.0, 0.5) for n in range(count, 2 * count)]
+    texts = [Ranked(str(n), moments[0], NO_VECTOR, (), 0.5, "sure", "text") for n in range(count, 2 * count)]
     assert len(merge(ranked, [0.1] * count, texts)) == 2 * count
     film = [Ranked("film", moment, NO_VECTOR) for moment in moments]
-    lines = [TextHit("film", Line(n + 0.2, n + 0.4, "x", "subtitle"), moments[n], 1.0, 0.5) for n in (7, 7, 2999)]
+    lines = [Ranked("film", moments[n], NO_VECTOR, (), 0.5, "sure", "text") for n in (7, 7, 2999)]
     merged = merge(film, [0.1] * count, lines, by_moment=True)
     assert len(merged) == count + 1  # two lines of one moment are two hits
     assert [entry.moments[0].start for entry in merged[:3]] == [7.0, 7.0, 2999.0]

@@ -46,7 +46,7 @@ from .results import (
 )
 from .sqlite import Database, SqliteStore
 from .store import File, Floats, Line, Store, unit
-from .text import MIN_SHARE, TextHit, merge, search_text
+from .text import MIN_SHARE, merge, search_text
 
 if TYPE_CHECKING:
     from ..model.pipeline import VideoEncoder
@@ -371,7 +371,7 @@ class VideoIndex:
         if where != "text":
             ranked = rank(view, query.vector, wanted, min_score=min_score, **options)
         confidences = state.calibration.confidences(query.vector, ranked, has_text=query.has_text) if ranked else []
-        texts: list[TextHit] = []
+        texts: list[Ranked] = []
         if where != "video" and query.text:
             least = max(min_score or 0.0, MIN_SHARE if where == "all" else 0.0)
             texts = search_text(view, query.text, wanted, min_score=least, **options)

@@ -67,7 +67,7 @@ class Ranked:
 
     video: str
     moments: tuple[Moment, ...]
-    vector: Floats  # [D] of the best moment, norm 1
+    vector: Floats  # [D] of the best moment, norm 1; empty where it was found by text
     duplicates: tuple[str, ...] = ()  # videos further down that show the same
     confidence: float = 0.0  # 0 to 1, and the same in a word
     grade: Grade = "maybe"

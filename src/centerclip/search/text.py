@@ -18,7 +18,7 @@ from itertools import accumulate, islice
 import numpy as np
 
 from ..video.subtitles import Line
-from .ranking import MAX_MOMENTS, Grade, Moment, Ranked, grade
+from .ranking import MAX_MOMENTS, Moment, Ranked, grade
 from .store import LineHit, View
 
 FIRST_LINES = 1_000  # lines asked for at first; more when they belong to too few videos
@@ -170,29 +170,6 @@ def match_expression(query: str | Sequence[Term], *, every: bool = False) -> str
 
 
 @dataclass(frozen=True)
-class TextHit:
-    """A video with a line that matches a query, or with ``by_moment`` a line.
-
-    Attributes:
-        video: its id.
-        line: the best one.
-        moments: that line and others of the video that match, best first.
-        score: share of the query's words that the line has, 0 to 1.
-        confidence: the score, less where many videos have as much: 0 to 1.
-        grade: "sure" when the line has all of the words.
-        duplicates: videos of the same length with the same line at the same time, which were left out.
-    """
-
-    video: str
-    line: Line
-    moments: tuple[Moment, ...]
-    score: float
-    confidence: float = 0.0
-    grade: Grade = "unlikely"
-    duplicates: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class _Scored:
     """A line with its score; of two that have the same words, the one with them in order comes first, then by BM25."""
 
@@ -220,11 +197,12 @@ def search_text(
     by_moment: bool = False,
     collapse: bool = True,
     min_score: float = 0.0,
-) -> list[TextHit]:
+) -> list[Ranked]:
     """The videos, or with ``by_moment`` the lines, that have words of a query, best first.
 
     The name of a file counts, together with the folders that it is in, when it has all of the words. The arguments are
-    those of :func:`~centerclip.search.ranking.rank`, but for the query, which is what was typed.
+    those of :func:`~centerclip.search.ranking.rank`, but for the query, which is what was typed. A score is the share
+    of the query's words that the line has; it is "sure" with all of them.
     """
     terms = terms_of(query)
     match, match_all = match_expression(terms), match_expression(terms, every=True)
@@ -246,26 +224,27 @@ def search_text(
         hits += [(each, (each.moment,)) for each in best] if by_moment else [(best[0], moments)]
     hits = sorted((hit for hit in hits if hit[0].score >= min_score), key=lambda hit: hit[0].key)
     bests = sorted(min(each.key for each in scored)[0] for scored in by_video.values())  # negative scores
-    chosen: list[TextHit] = []
+    kept, chosen = list[_Scored](), list[Ranked]()
     for each, moments in hits:
-        same = next((n for n, hit in enumerate(chosen) if collapse and _is_copy(view, hit, each)), None)
+        same = next((n for n, other in enumerate(kept) if collapse and _is_copy(view, other, each)), None)
         if same is not None:
             chosen[same] = replace(chosen[same], duplicates=(*chosen[same].duplicates, each.video))
         elif len(chosen) < top:
+            kept.append(each)
             chosen.append(_graded(each, moments, bests, len(view.videos)))
         else:
             break
     return chosen
 
 
-def _is_copy(view: View, hit: TextHit, other: _Scored) -> bool:
-    """Whether a line is that of a hit, in another encoding of its video."""
+def _is_copy(view: View, one: _Scored, other: _Scored) -> bool:
+    """Whether two lines are one, in two encodings of a video."""
     return (
-        hit.line.text == other.line.text
-        and hit.video != other.video
-        and hit.line.source not in WHOLE
-        and abs(hit.line.start - other.line.start) < SAME_SECONDS
-        and abs(view.videos[hit.video].duration - view.videos[other.video].duration) < SAME_SECONDS
+        one.line.text == other.line.text
+        and one.video != other.video
+        and one.line.source not in WHOLE
+        and abs(one.line.start - other.line.start) < SAME_SECONDS
+        and abs(view.videos[one.video].duration - view.videos[other.video].duration) < SAME_SECONDS
     )
 
 
@@ -295,12 +274,13 @@ def _score_lines(terms: Sequence[Term], query: Sequence[str], hits: Sequence[Lin
     return scored
 
 
-def _graded(each: _Scored, moments: tuple[Moment, ...], bests: Sequence[float], videos: int) -> TextHit:
+def _graded(each: _Scored, moments: tuple[Moment, ...], bests: Sequence[float], videos: int) -> Ranked:
     """A hit with its confidence: ``bests`` are the best scores of all videos, negative and ascending."""
     as_good = bisect_right(bests, -each.score + 1e-6)
     confidence = min(1.0, each.score / FULL_SHARE) * (1 - max(0, as_good - 1) / max(videos, 1))
     all_words = each.score >= INFLECTED and each.line.source != "name"
-    return TextHit(each.video, each.line, moments, each.score, confidence, "sure" if all_words else grade(confidence))
+    word = "sure" if all_words else grade(confidence)
+    return Ranked(each.video, moments, NO_VECTOR, (), confidence, word, "text", each.line)
 
 
 def fuse(
@@ -335,7 +315,7 @@ def fuse(
 
 
 def merge(
-    ranked: Sequence[Ranked], confidences: Sequence[float], texts: Sequence[TextHit], *, by_moment: bool = False
+    ranked: Sequence[Ranked], confidences: Sequence[float], texts: Sequence[Ranked], *, by_moment: bool = False
 ) -> list[Ranked]:
     """What the video shows and what is said and written in one list, graded. Without the latter the order stays.
 
@@ -358,21 +338,20 @@ def merge(
     for confidence, here, there in fuse(confidences, [hit.confidence for hit in texts], same):
         text = None if there is None else texts[there]
         if text is not None and (here is None or text.confidence >= confidence):
-            found.append(_entry(text, None if here is None else ranked[here]))
+            found.append(text if here is None else _together(text, ranked[here]))
         elif here is not None:
             own, line = confidences[here], None if text is None else text.line
             found.append(replace(ranked[here], confidence=own, grade=grade(own), line=line))
     return found
 
 
-def _overlap(entry: Ranked, hit: TextHit) -> bool:
-    return entry.moments[0].start < hit.line.end and hit.line.start < entry.moments[0].end
+def _overlap(one: Ranked, other: Ranked) -> bool:
+    return one.moments[0].start < other.moments[0].end and other.moments[0].start < one.moments[0].end
 
 
-def _entry(hit: TextHit, shown: Ranked | None) -> Ranked:
-    """A hit of text as an entry; what is about a whole video is shown at the video's best moment, if that is known."""
-    moments = hit.moments
-    if shown is not None and hit.line.source in WHOLE:
-        moments = (replace(shown.moments[0], score=hit.score), *hit.moments[1:])
-    duplicates = hit.duplicates if shown is None else tuple(dict.fromkeys([*hit.duplicates, *shown.duplicates]))
-    return Ranked(hit.video, moments, NO_VECTOR, duplicates, hit.confidence, hit.grade, "text", hit.line)
+def _together(text: Ranked, shown: Ranked) -> Ranked:
+    """A hit of text whose video is one for what it shows too; a line about all of it has no moment, but that has."""
+    moments = text.moments
+    if text.line is not None and text.line.source in WHOLE:
+        moments = (replace(shown.moments[0], score=text.score), *moments[1:])
+    return replace(text, moments=moments, duplicates=tuple(dict.fromkeys([*text.duplicates, *shown.duplicates])))
