@@ -61,6 +61,18 @@ format: .venv/ready ## rewrite the code in the project's format
 reference: .venv/ready ## write docs/commands.md anew from the commands themselves
 	$(BIN)/python -m typer centerclip.cli utils docs --name centerclip --title Commands --output docs/commands.md
 
+docs: .venv/docs ## build the documentation site into site/; a link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+dist: .venv/docs ## build the sdist and the wheel into dist/, and check them
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+
+.venv/docs: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
 bench: .venv/ready ## measure the speed claims (about ten minutes)
 	$(BIN)/python benchmarks/clustering.py
 	$(BIN)/python benchmarks/decode.py --quick
@@ -105,5 +117,5 @@ reports: .venv/ready ## every table and figure of the paper and beyond on MiniVT
 	$(BIN)/centerclip train minivtt/comparison --root data/minivtt-2000
 	$(BIN)/centerclip report training-free runs/minivtt-comparison/best --root data/minivtt-2000 -o docs/results
 
-.PHONY: help demo test test-install test-mteb test-load browser font minivtt reports reference lint format bench clean
+.PHONY: help demo docs dist test test-install test-mteb test-load browser font minivtt reports reference lint format bench clean
 .DEFAULT_GOAL := help

@@ -31,7 +31,7 @@ Settings = Annotated[
 Device = Annotated[str, Option(help="cpu, cuda, or auto: a GPU if there is one.")]
 
 
-@app.command()
+@app.command(epilog="Example: centerclip bench encoder --quick")
 def encoder(
     quick: Quick = False,
     tower: Towers = "all",
@@ -86,7 +86,7 @@ def encoder(
         )
 
 
-@app.command()
+@app.command(epilog="Example: centerclip bench memory --quick")
 def memory(
     quick: Quick = False,
     tower: Towers = "all",

@@ -27,7 +27,7 @@ app.add_typer(make_app, name="make")
 Workers = Annotated[int | None, Option(min=1, help="Worker processes.", show_default="the number of cores")]
 
 
-@app.command()
+@app.command(epilog="Example: centerclip data verify msrvtt --root DATA")
 def verify(
     name: Annotated[
         str, Argument(help="msrvtt, msrvtt-7k, msvd, lsmdc, activitynet, didemo, folder, or a name of your own.")
@@ -60,7 +60,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command("get")
+@app.command("get", epilog="Example: centerclip data get msrvtt ~/data/msrvtt")
 def get_hosted(
     name: Annotated[str, Argument(help="msrvtt, msvd, activitynet, didemo or vatex.")],
     folder: Annotated[Path | None, Argument(help="Where to write the videos and captions.csv.")] = None,
@@ -93,7 +93,7 @@ def get_hosted(
         typer.echo(f"{videos:,} videos in {folder}: centerclip evaluate MODEL folder --root {folder}")
 
 
-@app.command()
+@app.command(epilog="Example: centerclip data prepare ~/MSRVTT ~/msrvtt-small")
 def prepare(
     source: Annotated[Path, Argument(help="Folder with the videos.")],
     target: Annotated[Path, Argument(help="Folder for the small copies; a stopped run can be resumed.")],
@@ -156,8 +156,13 @@ def _generator(what: str, usual: int) -> Callable[..., None]:
 
 ABOUT_CLIPS = "Generate MiniVTT: clips of things that move in places, with captions and event times."
 ABOUT_IMAGES = "Generate training images of MiniVTT, as videos of one frame, from which a model learns names first."
-make_app.command("minivtt", help=ABOUT_CLIPS)(_generator("clips", 2000))
-make_app.command("minivtt-images", help=ABOUT_IMAGES)(_generator("images", 30_000))
+for name, about, what, usual in (
+    ("minivtt", ABOUT_CLIPS, "clips", 2000),
+    ("minivtt-images", ABOUT_IMAGES, "images", 30_000),
+):
+    make_app.command(name, help=about, epilog=f"Example: centerclip data make {name} ~/data/{name}")(
+        _generator(what, usual)
+    )
 
 
 def _problems(result: "Verification", allow_missing: bool) -> list[str]:

@@ -29,7 +29,7 @@ VIDEO_MODEL = "demo"
 SEGMENT_LENGTHS = 4  # lines of the figure of centres
 
 
-@app.command("list")
+@app.command("list", epilog="Example: centerclip report list --gpus 4")
 def list_reports(
     gpus: Annotated[int, Option(min=1, help="Estimate the hours of each table on this many GPUs.")] = 8,
     as_json: Annotated[bool, Option("--json", help="Print one JSON list.")] = False,
@@ -60,7 +60,7 @@ def list_reports(
     typer.echo("Hours are arithmetic alone, at 30 Tflop/s a GPU; decoding and validation come on top.")
 
 
-@app.command()
+@app.command(epilog="Example: centerclip report run methods --data minivtt --root DATA/minivtt --quick")
 def run(
     names: Annotated[list[str], Argument(metavar="NAME...", help="Names that `centerclip report list` shows, or all.")],
     root: Annotated[
@@ -134,7 +134,7 @@ def run(
             _write(report, [next(rows) for _ in plans[report.name]], output, small=small, as_json=as_json)
 
 
-@app.command("training-free")
+@app.command("training-free", epilog="Example: centerclip report training-free demo --root DATA/minivtt")
 def training_free(
     model: Annotated[str, Argument(help="Hub name or model folder; demo is the bundled model.")],
     root: Annotated[Path, Option(help="Folder with videos and a captions.csv, or of the benchmark.")],
