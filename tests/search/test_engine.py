@@ -18,6 +18,7 @@ from centerclip.search.folder import DEFAULT_SHARE, default_clustering
 from centerclip.search.matrix import Buffer
 from centerclip.search.query import is_english
 from centerclip.search.ranking import moments_of, rank
+from centerclip.search.results import Filters
 from centerclip.search.sqlite import Contents, SqliteStore, SqliteView
 from centerclip.search.store import Floats, Segments, Video
 from centerclip.video import read_times
@@ -265,6 +266,17 @@ def test_filters_by_what_the_container_says(tmp_path: Path) -> None:
     assert (entry.recorded, entry.camera, entry.latitude, entry.longitude) == (1563100200, "Canon EOS R", 52.37, 4.89)
     with pytest.raises(SearchError, match="recorded_before: 'soon' is not a date"):
         found(recorded_before="soon")
+
+
+def test_what_passes_a_filter_is_worked_out_once_until_the_index_changes(index: VideoIndex) -> None:
+    catalogue = index._open().catalogue()
+    first = catalogue.among(Filters(name="*3*"))
+    assert first == [hit.video_id for hit in index.search("a dog", name="*3*", collapse=False)]
+    assert catalogue.among(Filters(name="*3*")) is first
+    for number in range(50):  # others push it out
+        catalogue.among(Filters(min_duration=float(number)))
+    assert len(catalogue._passing) <= 16
+    assert catalogue.among(Filters(name="*3*")) == first
 
 
 def test_filters_that_leave_nothing_find_nothing(index: VideoIndex) -> None:

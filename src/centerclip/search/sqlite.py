@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..errors import DamagedIndex, IndexNotFound, SearchError
 from ..files import is_below
-from .folder import LANCE_SETTINGS, READ_ONLY_CODES, IndexSettings, explain_errors, writer_lock
+from .folder import LANCE_SETTINGS, READ_ONLY_CODES, IndexSettings, explain_errors, explained, writer_lock
 from .matrix import MAX_EXACT_SEGMENTS, Block, Buffer, Matrix
 from .roots import Roots, add_root, drop_unused_roots, from_stored, joined, storable, to_stored, video_key
 from .store import AddedVideo, File, Floats, Line, LineHit, TextSource, Video
@@ -95,20 +95,26 @@ class Database:
 
     def version(self) -> tuple[int, int]:
         """Changes whenever something in the index has changed, whichever process has written it."""
-        with self._lock, explain_errors(self.folder, "read"):
-            (changes,) = self._reading().execute("PRAGMA data_version").fetchone()
+        with self._lock:
+            try:
+                (changes,) = self._reading().execute("PRAGMA data_version").fetchone()
+            except sqlite3.Error as error:
+                raise explained(error, self.folder, "read") from error
             return self._opening, changes
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A connection that sees one state of the database."""
-        with self._lock, explain_errors(self.folder, "read"):
-            connection = self._reading()
-            connection.execute("BEGIN")
+        with self._lock:
             try:
-                yield connection
-            finally:
-                connection.execute("COMMIT")
+                connection = self._reading()
+                connection.execute("BEGIN")
+                try:
+                    yield connection
+                finally:
+                    connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise explained(error, self.folder, "read") from error
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
