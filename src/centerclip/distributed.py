@@ -41,7 +41,18 @@ class Processes:
 
     def gather(self, tensor: Tensor) -> Tensor:
         """The tensors ``[N_r, ...]`` of all processes in the order of their ranks, ``[sum N_r, ...]``, no gradient."""
-        return gather(tensor, self.world)
+        tensor = tensor.detach().contiguous()
+        if self.world == 1:
+            return tensor
+        sizes = [torch.zeros(1, dtype=torch.int64, device=tensor.device) for _ in range(self.world)]
+        dist.all_gather(sizes, torch.tensor([len(tensor)], dtype=torch.int64, device=tensor.device))
+        counts = [int(size) for size in sizes]
+        # Collectives need equal shapes: pad to the longest, cut afterwards.
+        padded = tensor.new_zeros(max(counts), *tensor.shape[1:])
+        padded[: len(tensor)] = tensor
+        parts = [torch.empty_like(padded) for _ in range(self.world)]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place."""
@@ -113,19 +124,3 @@ def _watch_ranks(rank: int, world: int, done: threading.Event) -> None:
             reason = f"another rank has died ({first_line(error)}). Start all again: the run resumes"
             print(f"centerclip: rank {rank} of {world} stops: {reason}", file=sys.stderr, flush=True)
             os._exit(1)  # the main thread may wait in a collective, out of the reach of exceptions
-
-
-def gather(tensor: Tensor, world: int) -> Tensor:
-    """The tensors ``[N_r, ...]`` of all ranks, ``[sum N_r, ...]``, without gradient; first sizes may differ."""
-    tensor = tensor.detach().contiguous()
-    if world == 1:
-        return tensor
-    sizes = [torch.zeros(1, dtype=torch.int64, device=tensor.device) for _ in range(world)]
-    dist.all_gather(sizes, torch.tensor([len(tensor)], dtype=torch.int64, device=tensor.device))
-    counts = [int(size) for size in sizes]
-    # Collectives need equal shapes: pad to the longest, cut afterwards.
-    padded = tensor.new_zeros(max(counts), *tensor.shape[1:])
-    padded[: len(tensor)] = tensor
-    parts = [torch.empty_like(padded) for _ in range(world)]
-    dist.all_gather(parts, padded)
-    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])

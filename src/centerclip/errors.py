@@ -4,6 +4,7 @@ The reasons why a video cannot be read are in :mod:`centerclip.video.errors`."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 
 class CenterClipError(Exception):
@@ -124,6 +125,9 @@ class UnreadableVideoError(DataError):
         super().__init__(
             f"video {video} ({path}) cannot be read: {reason} Replace it, or remove it and use --allow-missing."
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.video, self.path, self.reason)  # so that a worker process can hand it over
 
 
 class WorkerDiedError(DataError):

@@ -11,6 +11,7 @@ from torch import distributed as dist
 
 from centerclip import CenterCLIP
 from centerclip.data import Benchmark, Clip
+from centerclip.distributed import Processes
 from centerclip.evaluation import Evaluation, EvaluationError, encode_benchmark, evaluate, retrieval_metrics
 from centerclip.evaluation.evaluate import decode_clip
 from centerclip.model.pipeline import Window
@@ -134,7 +135,8 @@ def one_of_two(rank: int, meeting: str, benchmark: Benchmark, folder: str) -> No
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     try:
         for name, data in (("whole", benchmark), ("single", Benchmark("folder", "test", benchmark.videos[:1]))):
-            result = evaluate(model(), data, batch_size=2, workers=0, rank=rank, world=2, allow_unreadable=True)
+            group = Processes(rank, 2, torch.device("cpu"))
+            result = evaluate(model(), data, batch_size=2, workers=0, group=group, allow_unreadable=True)
             result.save(Path(folder) / f"{name}{rank}")
     finally:
         dist.destroy_process_group()

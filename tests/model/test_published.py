@@ -17,7 +17,7 @@ from centerclip.model.backbone import Backbone
 from centerclip.model.checkpoints import to_clip
 from centerclip.model.preprocess import Preprocess
 from centerclip.model.vectors import video_vectors
-from centerclip.training.loss import contrastive_loss
+from centerclip.training.step import contrastive_loss
 
 SETTINGS = [
     "none", "B6-4,8", "B6-3,8", "B4-6,12 B8-3,8", "pooling:B6-4,16", "sampling:B6-4,8", "token-shift", "temporal-shift",

@@ -13,9 +13,17 @@ from centerclip.errors import RecipeError
 from centerclip.model.temporal import TemporalTransformer
 from centerclip.model.vectors import video_vectors
 from centerclip.training.loop import better, choose_precision
-from centerclip.training.loss import compute_gradients, contrastive_loss, divide_gradients
-from centerclip.training.optimizer import PARTS, BertAdam, freeze, lr_factor, make_optimizer
 from centerclip.training.recipe import TrainSettings
+from centerclip.training.step import (
+    PARTS,
+    BertAdam,
+    compute_gradients,
+    contrastive_loss,
+    divide_gradients,
+    freeze,
+    lr_factor,
+    make_optimizer,
+)
 
 from ..model.tiny import center_clip, videos
 

@@ -91,7 +91,7 @@ def evaluate(
         with progress(quiet=as_json or not group.main) as bar:
             result = run(
                 opened, data, rule=rule, dual_softmax=dual_softmax, batch_size=batch_size, workers=workers,
-                rank=group.rank, world=group.world, allow_unreadable=allow_unreadable, on_progress=bar.kind,
+                group=group, allow_unreadable=allow_unreadable, on_progress=bar.kind,
             )  # fmt: skip
         if not group.main:
             return

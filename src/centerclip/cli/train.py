@@ -115,7 +115,7 @@ def _run(
                 draw_curve(folder)
         best = CenterCLIP.from_pretrained(folder / BEST, device=group.device)
         evaluated = {
-            name: evaluate(best, splits[name], workers=workers, rank=group.rank, world=group.world)
+            name: evaluate(best, splits[name], workers=workers, group=group)
             for name in names
             if name in (plan.data.validate_on, plan.data.test)
         }

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from ..errors import DataError, UnreadableVideoError, WorkerDiedError
 from ..parallel import cores_per_rank, one_thread
@@ -28,6 +28,7 @@ from .benchmark import Benchmark, Clip
 ItemKind = Literal["videos", "pairs"]
 Key = tuple[int, int]  # epoch, item: a worker needs both to know what to draw
 ToSquare = Callable[[NDArray[np.uint8]], NDArray[np.uint8]]  # uint8 [T, H, W, 3] -> [T, size, size, 3]
+Item = dict[str, Any]  # what a batch has of one video, under the same keys
 READ_AHEAD = 2  # batches that each worker decodes before they are needed
 
 
@@ -39,7 +40,6 @@ class Batch(TypedDict):
     times: Tensor  # float64 [B, T], seconds
     captions: list[str]  # one for each video
     video: list[str]  # ids
-    index: Tensor  # int64 [B], into ``benchmark.videos``, or into ``benchmark.captions`` when items are pairs
 
 
 class Loader:
@@ -89,7 +89,7 @@ class Loader:
                 "use a smaller batch."
             )
         self.workers = 0 if draws else threads if workers is None else workers
-        self._loader: DataLoader[Batch | Failure] | None = None
+        self._loader: DataLoader[Batch | UnreadableVideoError] | None = None
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -108,8 +108,8 @@ class Loader:
             with _keep_sigchld_handler():
                 batches = iter(self._loader)
             for batch in batches:
-                if isinstance(batch, Failure):
-                    raise UnreadableVideoError(batch.video, batch.path, batch.reason)
+                if isinstance(batch, UnreadableVideoError):
+                    raise batch
                 yield batch
         except (RuntimeError, EOFError, OSError) as error:
             # Torch has no error type for a dead worker, and one that dies while it sends a batch just closes the pipe.
@@ -126,7 +126,7 @@ class Loader:
         """Stop the worker processes. They also stop with the loader."""
         self._loader = None
 
-    def _new_loader(self) -> "DataLoader[Batch | Failure]":
+    def _new_loader(self) -> "DataLoader[Batch | UnreadableVideoError]":
         parallel = self.workers > 0
         return DataLoader(
             self._items,  # type: ignore[arg-type]  # collate turns its items into batches
@@ -181,27 +181,8 @@ def draw(*parts: object) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
 
-@dataclass(frozen=True)
-class Item:
-    """A part of a batch."""
-
-    frames: Frames
-    caption: str
-    video: str
-    index: int
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A video that could not be read. Workers return it as a value: an exception would lose its type on the way."""
-
-    video: str
-    path: str
-    reason: str
-
-
 @dataclass(eq=False)
-class VideoItems(Dataset[Item | Failure]):
+class VideoItems(Dataset[Item | UnreadableVideoError]):
     """The items of a benchmark by (epoch, index); the same key always gives the same frames and caption.
 
     Its fields are arguments of :class:`Loader`, whose ``items`` is ``kind``. Frames that are kept (``draws``) are
@@ -222,7 +203,7 @@ class VideoItems(Dataset[Item | Failure]):
     def __len__(self) -> int:
         return len(self.benchmark.videos if self.kind == "videos" else self.benchmark.captions)
 
-    def __getitem__(self, key: Key) -> Item | Failure:
+    def __getitem__(self, key: Key) -> Item | UnreadableVideoError:
         epoch, index = key
         clip = self.benchmark.videos[index if self.kind == "videos" else self.benchmark.video_of_caption[index]]
         if self.kind == "pairs":
@@ -232,10 +213,17 @@ class VideoItems(Dataset[Item | Failure]):
         try:
             frames = self._frames(clip, epoch, index)
         except VideoError as error:
-            return Failure(clip.id, str(clip.path), f"{error.detail}. {error.advice}")
-        return Item(frames, caption, clip.id, index)
+            # As a value: what a worker raises arrives as another type.
+            return UnreadableVideoError(clip.id, str(clip.path), f"{error.detail}. {error.advice}")
+        return {
+            "rgb": frames.rgb,
+            "mask": frames.mask,
+            "times": frames.times,
+            "captions": caption,
+            "video": clip.id,
+        }
 
-    def __getitems__(self, keys: list[Key]) -> list[Item | Failure]:
+    def __getitems__(self, keys: list[Key]) -> list[Item | UnreadableVideoError]:
         """Several at once, as torch asks for them. Frames that are kept are decoded here, so with threads."""
         if not self.draws:
             return [self[key] for key in keys]
@@ -260,21 +248,10 @@ class VideoItems(Dataset[Item | Failure]):
         return frames
 
 
-def collate(items: list[Item | Failure]) -> Batch | Failure:
+def collate(items: list[Item | UnreadableVideoError]) -> Batch | UnreadableVideoError:
     """A batch of items, or the first of them that could not be read."""
-    read = []
-    for item in items:
-        if isinstance(item, Failure):
-            return item
-        read.append(item)
-    return Batch(
-        rgb=torch.from_numpy(np.stack([item.frames.rgb for item in read])),
-        mask=torch.from_numpy(np.stack([item.frames.mask for item in read])),
-        times=torch.from_numpy(np.stack([item.frames.times for item in read])),
-        captions=[item.caption for item in read],
-        video=[item.video for item in read],
-        index=torch.tensor([item.index for item in read]),
-    )
+    failure = next((item for item in items if isinstance(item, UnreadableVideoError)), None)
+    return failure or default_collate(items)
 
 
 def _start_worker(number: int) -> None:

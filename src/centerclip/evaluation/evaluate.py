@@ -14,7 +14,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from ..data import Benchmark, Clip
-from ..distributed import gather
+from ..distributed import Processes
 from ..errors import EvaluationError, first_few
 from ..model import CenterCLIP
 from ..model.pipeline import Deliver, Window, encode_in_order, read_squares
@@ -51,15 +51,14 @@ def evaluate(
     dual_softmax: bool = False,
     batch_size: int | None = None,
     workers: int | None = None,
-    rank: int = 0,
-    world: int = 1,
+    group: Processes | None = None,
     allow_unreadable: bool = False,
     on_progress: OnProgress = no_progress,
 ) -> Evaluation:
     """Measure retrieval in both directions on one split of a benchmark.
 
-    With several processes (``world`` > 1, inside a ``torch.distributed`` group) all of them call it; they share the
-    encoding, and every one returns the same numbers, which are also those of one process alone.
+    With several processes all of them call it; they share the encoding, and every one returns the same numbers, which
+    are also those of one process alone.
 
     Args:
         model: put in evaluation mode, and back.
@@ -68,8 +67,7 @@ def evaluate(
         dual_softmax: rank by dual softmax, which uses all queries at once. The label of the result says so.
         batch_size: videos encoded at a time; from the free memory by default.
         workers: threads that decode; by default as many as keep the model busy.
-        rank: this process, of ``world``.
-        world: number of processes.
+        group: the processes of ``torchrun``; this one alone by default.
         allow_unreadable: leave out videos that cannot be read; the label of the result says so.
         on_progress: called with ``"videos"`` or ``"sentences"``, the number finished, and the total.
 
@@ -78,7 +76,7 @@ def evaluate(
     """
     start = time.perf_counter()
     encoded = encode_benchmark(
-        model, benchmark, batch_size=batch_size, workers=workers, rank=rank, world=world,
+        model, benchmark, batch_size=batch_size, workers=workers, group=group,
         allow_unreadable=allow_unreadable, on_progress=on_progress,
     )  # fmt: skip
     return evaluate_vectors(model, encoded, rule=rule, dual_softmax=dual_softmax, started=start)
@@ -116,8 +114,7 @@ def encode_benchmark(
     captions: bool = True,
     batch_size: int | None = None,
     workers: int | None = None,
-    rank: int = 0,
-    world: int = 1,
+    group: Processes | None = None,
     allow_unreadable: bool = False,
     on_progress: OnProgress = no_progress,
 ) -> EncodedBenchmark:
@@ -127,9 +124,10 @@ def encode_benchmark(
     :func:`evaluate`. Batches are the same with any number of processes, which take turns: rounding inside a model may
     depend on what else is in a batch. Equal sentences are encoded once, so they have equal vectors.
     """
-    share = _Share(rank, world, model.device)
-    size = share.smallest(batch_size or model.batch_size())
-    segments, mask, unreadable = _encode_videos(model, benchmark, share, size, workers, on_progress)
+    group = group or Processes(0, 1, model.device)
+    # The smallest of the processes' batch sizes: free memory may differ, batches must not.
+    size = int(_together(group, torch.tensor([batch_size or model.batch_size()])).min())
+    segments, mask, unreadable = _encode_videos(model, benchmark, group, size, workers, on_progress)
     if unreadable and not allow_unreadable:
         first, reason = next(iter(unreadable.items()))
         raise EvaluationError(
@@ -143,51 +141,40 @@ def encode_benchmark(
             f"none of the {len(benchmark):,} videos of {benchmark.name} {benchmark.split} can be read."
         )
     benchmark = replace(benchmark, videos=kept) if unreadable else benchmark
-    texts = _encode_sentences(model, benchmark.captions if captions else (), share, on_progress)
+    texts = _encode_sentences(model, benchmark.captions if captions else (), group, on_progress)
     return EncodedBenchmark(benchmark, segments, mask, texts, unreadable)
 
 
-@dataclass(frozen=True)
-class _Share:
-    """Which batches this process takes."""
-
-    rank: int
-    world: int
-    device: torch.device
-
-    def of(self, count: int, batch: int) -> list[int]:
-        """The items of this process: every ``world``-th batch."""
-        return [item for item in range(count) if item // batch % self.world == self.rank]
-
-    def together(self, own: Tensor) -> Tensor:
-        """The rows of all processes, on the CPU; NCCL wants them on the GPU in between."""
-        return own if self.world == 1 else gather(own.to(self.device), self.world).cpu()
-
-    def smallest(self, size: int) -> int:
-        """The smallest of the processes' batch sizes: free memory may differ, batches must not."""
-        return int(self.together(torch.tensor([size])).min())
+def _own(group: Processes, count: int, batch: int) -> list[int]:
+    """The items that this process encodes: every ``world``-th batch."""
+    return [item for item in range(count) if item // batch % group.world == group.rank]
 
 
-def _encode_sentences(model: CenterCLIP, sentences: Sequence[str], share: _Share, on_progress: OnProgress) -> Tensor:
+def _together(group: Processes, own: Tensor) -> Tensor:
+    """The rows of all processes, on the CPU; NCCL wants them on the GPU in between."""
+    return own if group.world == 1 else group.gather(own.to(group.device)).cpu()
+
+
+def _encode_sentences(model: CenterCLIP, sentences: Sequence[str], group: Processes, on_progress: OnProgress) -> Tensor:
     """Sentences to vectors ``[C, D]`` of norm 1, each distinct one encoded once."""
     # Sentences of similar length share a batch, because a batch is as wide as its longest.
     distinct = sorted(set(sentences), key=lambda sentence: (len(sentence), sentence))
-    mine = share.of(len(distinct), TEXT_BATCH)
+    mine = _own(group, len(distinct), TEXT_BATCH)
     parts = [torch.zeros(0, model.width)]
     for first in range(0, len(mine), TEXT_BATCH):
         batch = mine[first : first + TEXT_BATCH]
         parts.append(model.encode_text([distinct[place] for place in batch], half=False).cpu())
-        on_progress("sentences", min(len(distinct), (first + len(batch)) * share.world), len(distinct))
-    vectors, places = share.together(torch.cat(parts)), share.together(torch.tensor(mine, dtype=torch.int64))
+        on_progress("sentences", min(len(distinct), (first + len(batch)) * group.world), len(distinct))
+    vectors, places = _together(group, torch.cat(parts)), _together(group, torch.tensor(mine, dtype=torch.int64))
     row = {distinct[place]: position for position, place in enumerate(places.tolist())}
     return vectors[torch.tensor([row[sentence] for sentence in sentences], dtype=torch.int64)]
 
 
 def _encode_videos(
-    model: CenterCLIP, benchmark: Benchmark, share: _Share, size: int, workers: int | None, on_progress: OnProgress
+    model: CenterCLIP, benchmark: Benchmark, group: Processes, size: int, workers: int | None, on_progress: OnProgress
 ) -> tuple[Tensor, Tensor, dict[str, str]]:
     """segments ``[V, S, D]`` and mask ``[V, S]`` of the videos that can be read, in order, and why others cannot."""
-    mine = share.of(len(benchmark), size)
+    mine = _own(group, len(benchmark), size)
     segments = [torch.zeros(0, model.segments, model.width)]
     masks = [torch.zeros(0, model.segments, dtype=torch.bool)]
     places: list[int] = []
@@ -195,20 +182,20 @@ def _encode_videos(
     clips = [benchmark.videos[place] for place in mine]
     results = encode_in_order(model, clips, partial(decode_clip, model), batch_size=size, decoders=workers, half=False)
     for number, each in enumerate(results):
-        on_progress("videos", min(len(benchmark), (number + 1) * share.world), len(benchmark))
+        on_progress("videos", min(len(benchmark), (number + 1) * group.world), len(benchmark))
         if each.error is not None:
             failures[each.item.id] = failure_text(each.error)
             continue
         segments.append(torch.from_numpy(each.segments)[None])
         masks.append(torch.from_numpy(each.mask)[None])
         places.append(mine[number])
-    if share.world > 1:
-        everyones: list[dict[str, str]] = [{} for _ in range(share.world)]
+    if group.world > 1:
+        everyones: list[dict[str, str]] = [{} for _ in range(group.world)]
         dist.all_gather_object(everyones, failures)
         failures = {video: reason for each in everyones for video, reason in each.items()}
-    order = share.together(torch.tensor(places, dtype=torch.int64)).argsort()
+    order = _together(group, torch.tensor(places, dtype=torch.int64)).argsort()
     found = {clip.id: failures[clip.id] for clip in benchmark.videos if clip.id in failures}
-    return share.together(torch.cat(segments))[order], share.together(torch.cat(masks))[order], found
+    return _together(group, torch.cat(segments))[order], _together(group, torch.cat(masks))[order], found
 
 
 def decode_clip(model: CenterCLIP, clip: Clip, deliver: Deliver) -> None:

@@ -144,7 +144,7 @@ def run_plan(
                 measured = [gb for gb in (peak.gb, _read_peak(folder)) if gb is not None]
                 _write_json(folder / PEAK, {"gb": max(measured, default=None)})
     model, test = _open_model(plan, folder, group.device), splits[recipe.data.test]
-    result = evaluate(model, test, workers=workers, rank=group.rank, world=group.world)
+    result = evaluate(model, test, workers=workers, group=group)
     if group.main:
         result.save(folder / "evaluation" / test.split)
     group.barrier()

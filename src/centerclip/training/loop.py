@@ -29,10 +29,9 @@ from ..evaluation import Evaluation, evaluate
 from ..model import CenterCLIP
 from ..model.backbone import new_backbone
 from ..model.checkpoints import Sizes
-from .loss import compute_gradients, divide_gradients
-from .optimizer import freeze, lr_factor, make_optimizer
 from .recipe import Recipe
 from .run import RunLog, explain_write, load_checkpoint, run_lock, save_checkpoint
+from .step import compute_gradients, divide_gradients, freeze, lr_factor, make_optimizer
 
 BEST = "best"  # the folder of the model of the best epoch
 
@@ -167,7 +166,7 @@ def train(
             if (epoch + 1) % settings.evaluate_every == 0 or epoch + 1 == settings.epochs:
                 save(epoch)  # after a crash while validating, only the validation is repeated
                 with finite_tokens(done, folder):
-                    result = evaluate(model, data.select, workers=workers, rank=group.rank, world=group.world)
+                    result = evaluate(model, data.select, workers=workers, group=group)
                 if best is None or better(result.metrics, best["metrics"], recipe.protocol):
                     best = {"epoch": epoch + 1, "split": data.select.split, "metrics": result.metrics}
                     if group.main:

@@ -171,7 +171,7 @@ class Recipe(Section):
 
     @property
     def gradient_divisor(self) -> int:
-        """What gradients are divided by before they are clipped (:func:`~.loss.divide_gradients`)."""
+        """What gradients are divided by before they are clipped (:func:`~.step.divide_gradients`)."""
         return self.train.paper_gpus if self.protocol == "published" else 1
 
     def differences(self, other: "Recipe") -> list[str]:
