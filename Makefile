@@ -40,7 +40,7 @@ browser:
 
 # The tests of MiniVTT's drawn things need an emoji font; likewise.
 font: .venv/ready
-	@$(BIN)/python -c 'import sys; from centerclip.data.minivtt.sprites import find_font; sys.exit(find_font() is None)' \
+	@$(BIN)/python -c 'import sys; from centerclip.data.minivtt.render import find_font; sys.exit(find_font() is None)' \
 	|| if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing an emoji font for the tests of MiniVTT"; \
 		apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq fonts-noto-color-emoji >/dev/null; \

@@ -142,13 +142,13 @@ def _generator(what: str, usual: int) -> Callable[..., None]:
         force: Force = False,
         as_json: AsJson = False,
     ) -> None:
-        from ..data.minivtt import make, make_images
+        from ..data.minivtt import make
 
-        run = make if what == "clips" else make_images
         with progress(f"drawing {what}", quiet=as_json) as show:
-            report = run(
-                folder, clips=clips, seed=seed, workers=workers, things=things, font=font, force=force, on_progress=show
-            )
+            report = make(
+                folder, clips=clips, images=what == "images", seed=seed, workers=workers, things=things, font=font,
+                force=force, on_progress=show,
+            )  # fmt: skip
         _print_report(report, what, as_json)
 
     return generate

@@ -12,8 +12,7 @@ from PIL import Image
 
 from centerclip.data.minivtt.backgrounds import background
 from centerclip.data.minivtt.plan import draw_course, plan_clips, poses
-from centerclip.data.minivtt.render import clip_frames
-from centerclip.data.minivtt.sprites import Sprites, check_font, find_font
+from centerclip.data.minivtt.render import check_font, clip_frames, find_font, sprite
 from centerclip.data.minivtt.world import MOTIONS, PLACES, WITH_PARTNER, Kind, world
 from centerclip.errors import DataError
 
@@ -24,11 +23,11 @@ KINDS = [pytest.param("emoji", marks=pytest.mark.skipif(MAY_LACK, reason="no emo
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_things_look_different_at_40_pixels(kind: Kind) -> None:
-    looks = Sprites(kind, FONT)
+    font = FONT if kind == "emoji" else None
     small = []
     for thing in world(kind).things:
         image = Image.new("RGB", (128, 128), (128, 128, 128))
-        image.paste(looks.of(thing), mask=looks.of(thing))
+        image.paste(sprite(thing, font), mask=sprite(thing, font))
         small.append(np.asarray(image.resize((40, 40)), dtype=np.float32).ravel())
     pixels = np.stack(small)
     squares = (pixels**2).mean(axis=1)
@@ -93,7 +92,7 @@ def test_motions_do_what_their_names_say() -> None:
 def test_a_clip_changes_where_its_events_do() -> None:
     plan = next(p for p in plan_clips(world("shapes"), "train", 50, 0) if len({e.place for e in p.events}) == 2)
     plan = replace(plan, events=plan.events[:2])
-    frames = [np.asarray(f, dtype=np.float32) for f in clip_frames(plan, 0, world("shapes"), Sprites("shapes", None))]
+    frames = [np.asarray(f, dtype=np.float32) for f in clip_frames(plan, 0, world("shapes"), None)]
     assert len(frames) == sum(event.frames for event in plan.events)
     assert frames[0].shape == (plan.height, plan.width, 3)
     jumps = [float(np.abs(after - before).mean()) for before, after in pairwise(frames)]

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from centerclip.cli.data import app
 from centerclip.data import DataError, load
-from centerclip.data.minivtt import make, make_images, read_events
-from centerclip.data.minivtt.generate import choose_things, clip_counts
+from centerclip.data.minivtt import make, read_events
+from centerclip.data.minivtt.generate import choose_things, split_counts
 from centerclip.video import probe, read_frames
 
 
@@ -64,7 +64,7 @@ def test_another_setting_needs_another_folder(made: Path, tmp_path: Path) -> Non
     with pytest.raises(DataError, match=r"was made with seed 0, not 1\. Choose another folder, or .* --force"):
         make(made, clips=20, seed=1, things="shapes")
     with pytest.raises(DataError, match="was made with what videos, not images"):
-        make_images(made, clips=20, things="shapes")
+        make(made, images=True, clips=20, things="shapes")
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(DataError, match=r"mine\.txt is a file; name a folder"):
         make(tmp_path / "mine.txt", clips=20, things="shapes")
@@ -74,11 +74,11 @@ def test_another_setting_needs_another_folder(made: Path, tmp_path: Path) -> Non
 
 
 def test_counts_of_the_splits() -> None:
-    assert clip_counts(2000) == {"train": 1400, "val": 100, "test": 500}
-    assert clip_counts(4600) == {"train": 4000, "val": 100, "test": 500}
-    assert clip_counts(60) == {"train": 42, "val": 3, "test": 15}
+    assert split_counts(2000) == {"train": 1400, "val": 100, "test": 500}
+    assert split_counts(4600) == {"train": 4000, "val": 100, "test": 500}
+    assert split_counts(60) == {"train": 42, "val": 3, "test": 15}
     with pytest.raises(DataError, match="at least 20 clips"):
-        clip_counts(19)
+        split_counts(19)
 
 
 def test_images_are_read_like_videos_and_force_removes_only_what_was_made(tmp_path: Path) -> None:
@@ -95,15 +95,13 @@ def test_images_are_read_like_videos_and_force_removes_only_what_was_made(tmp_pa
     assert frames.rgb.shape[0] == 1
     assert min(frames.rgb.shape[1:3]) == 112
     (folder / "notes.txt").write_text("mine")
-    report = make_images(folder, clips=20, seed=1, workers=1, things="shapes", force=True)
+    report = make(folder, images=True, clips=20, seed=1, workers=1, things="shapes", force=True)
     assert report.made == 20
     assert len(load("folder", folder, "train+val")) == 20
     assert (folder / "notes.txt").exists()
-    info = folder / "minivtt.json"
-    info.write_text(info.read_text().replace('"images"', '"stills"'))  # what older versions wrote
-    make_images(folder, clips=21, seed=1, workers=1, things="shapes")
+    make(folder, images=True, clips=21, seed=1, workers=1, things="shapes")
     with pytest.raises(DataError, match="was made for 21 clips"):
-        make_images(folder, clips=20, seed=1, things="shapes")
+        make(folder, images=True, clips=20, seed=1, things="shapes")
 
 
 def test_without_a_font_shapes_are_drawn_and_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from centerclip.data.minivtt.plan import ClipPlan, plan_clips, plan_images
-from centerclip.data.minivtt.sentences import a, clip_captions, event_captions
+from centerclip.data.minivtt.plan import ClipPlan, a, clip_captions, event_captions, plan_clips, plan_images
 from centerclip.data.minivtt.world import Thing, world
 
 

@@ -11,16 +11,14 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from ...errors import AnnotationError, DataError
 from ...files import remove_partial, write_atomic
 from ...parallel import run_each, usable_cores
 from ..annotations import read_text
-from .plan import ClipPlan, ImagePlan, plan_clips, plan_images
-from .render import RenderJob, render
-from .sentences import clip_captions, event_captions
-from .sprites import INSTALL_FONT, check_font, find_font, font_fingerprint
+from .plan import ClipPlan, ImagePlan, clip_captions, event_captions, plan_clips, plan_images
+from .render import INSTALL_FONT, RenderJob, check_font, find_font, font_fingerprint, render
 from .world import Kind, Split, world
 
 INFO_FILE, CAPTIONS_FILE, EVENTS_FILE = "minivtt.json", "captions.csv", "events.jsonl"
@@ -30,17 +28,6 @@ MIN_CLIPS = 20  # fewer would leave a split empty
 MAX_VAL, MAX_TEST = 100, 500  # clips; all others are for training
 MAX_VAL_IMAGES = 500
 IMAGES_PER_JOB = 64  # that a process draws before it reports: one takes milliseconds
-
-
-class Options(TypedDict, total=False):
-    """How a data set is generated."""
-
-    seed: int  # another seed, other scenes of the same world; 0 by default
-    workers: int | None  # processes, by default one per core
-    things: Kind | None  # ``emoji`` or ``shapes``; by default emoji when their font is found
-    font: str | Path | None  # an emoji font to use
-    force: bool  # remove what an earlier run made in the folder, and start over
-    on_progress: Callable[[int, int], None]  # called with (finished, total) at the start and after each job
 
 
 @dataclass
@@ -82,32 +69,94 @@ class ClipEvents:
     events: tuple[TimedEvent, ...]
 
 
-def make(folder: str | Path, *, clips: int = 2000, **options: Unpack[Options]) -> Report:
+def make(
+    folder: str | Path,
+    *,
+    clips: int = 2000,
+    images: bool = False,
+    seed: int = 0,
+    workers: int | None = None,
+    things: Kind | None = None,
+    font: str | Path | None = None,
+    force: bool = False,
+    on_progress: Callable[[int, int], None] = lambda finished, total: None,
+) -> Report:
     """Write clips, captions and event times into a folder: a new one, or one that a run with the same options began.
 
-    A clip depends on the seed, its split and its number, so more clips only add to the existing ones. A quarter of all
-    ``clips`` is for test, up to 500; one in 20 for val, up to 100; the others for train.
+    A clip depends on the seed, its split and its number, so more clips only add to the existing ones.
+
+    Args:
+        folder: new, empty, or of an earlier run.
+        clips: of all splits (:func:`split_counts`).
+        images: make training images instead, as videos of one frame. They show one or two things in a place, only in
+            pairs that training clips show too, so a model that has learnt from them still has not seen what val and
+            test clips show.
+        seed: another seed gives other scenes of the same world.
+        workers: processes, by default one per core.
+        things: ``emoji`` or ``shapes``; by default emoji when their font is found.
+        font: an emoji font to use.
+        force: remove what an earlier run made in the folder, and start over.
+        on_progress: called with (finished, total) at the start and after each job.
     """
-    return _generate(folder, "videos", clip_counts(clips), **options)
+    started, folder = time.monotonic(), Path(folder).expanduser().absolute()
+    counts = split_counts(clips, images=images)
+    kind, font, note = choose_things(things, font)
+    fingerprint = font_fingerprint(font) if font else None
+    settings: dict[str, Any] = {
+        "data": "minivtt",
+        "what": "images" if images else "videos",
+        "version": VERSION,
+        "seed": seed,
+        "things": kind,
+    }
+    settings |= {"font": fingerprint, "clips": counts}
+    _claim(folder, settings, force=force)
+    files = folder / ("pictures" if images else "videos")
+    files.mkdir(exist_ok=True)
+    make_plans = plan_images if images else plan_clips
+    plans = [plan for split, count in counts.items() for plan in make_plans(world(kind), split, count, seed)]
+    existing = {path.stem for path in files.glob("*.mp4")}
+    missing = [plan for plan in plans if plan.id not in existing]
+    size = IMAGES_PER_JOB if images else 1
+    batches = [missing[first : first + size] for first in range(0, len(missing), size)]
+    jobs = [RenderJob(batch, files, seed, kind, font) for batch in batches]
+    report = Report(str(folder), kind, counts, note, skipped=len(plans) - len(missing))
+    finished = report.skipped
+    on_progress(finished, len(plans))
+    remove_partial(files)  # of a run that was killed
+    try:
+        with closing(run_each(render, jobs, workers=workers or usable_cores())) as outcomes:
+            for outcome in outcomes:
+                drawn = outcome.job.plans
+                if outcome.error is None:
+                    report.made += len(drawn)
+                else:
+                    more = f" and the {len(drawn) - 1} after it" if images else ".mp4"
+                    report.failed[f"{drawn[0].id}{more}"] = outcome.error
+                finished += len(drawn)
+                on_progress(finished, len(plans))
+    finally:
+        remove_partial(files)  # the workers have stopped, also after Ctrl-C: nobody writes any more
+    sizes = {path.stem: path.stat().st_size for path in files.glob("*.mp4")}
+    _write_annotations(folder, [plan for plan in plans if plan.id in sizes], seed)
+    report.bytes, report.seconds = sum(sizes.values()), round(time.monotonic() - started, 1)
+    _write_info(folder, settings | {"complete": not report.failed})
+    return report
 
 
-def make_images(folder: str | Path, *, clips: int = 30_000, **options: Unpack[Options]) -> Report:
-    """Write training images, as videos of one frame, and captions into a folder, as :func:`make` does clips.
+def split_counts(clips: int, *, images: bool = False) -> dict[Split, int]:
+    """How many of all clips are in each split: a quarter for test, up to 500; one in 20 for val, up to 100.
 
-    They show one or two things in a place, only in pairs that training clips show too, so a model that has learnt
-    from them still has not seen what val and test clips show. The last 500 (of few, one in 20) are for val.
+    Images are for training, one in 20 of them, up to 500, for val.
     """
     if clips < MIN_CLIPS:
-        raise DataError(f"at least {MIN_CLIPS} images are needed.")
-    val = min(MAX_VAL_IMAGES, clips // 20)
-    return _generate(folder, "images", {"train": clips - val, "val": val}, **options)
-
-
-def clip_counts(clips: int) -> dict[Split, int]:
-    """The number of clips of each split, of so many in all."""
-    if clips < MIN_CLIPS:
-        raise DataError(f"at least {MIN_CLIPS} clips are needed, so that every split has some.")
-    val, test = min(MAX_VAL, clips // 20), min(MAX_TEST, clips // 4)
+        raise DataError(
+            f"at least {MIN_CLIPS} {'images' if images else 'clips'} are needed, so that no split is empty."
+        )
+    val = min(MAX_VAL_IMAGES if images else MAX_VAL, clips // 20)
+    if images:
+        return {"train": clips - val, "val": val}
+    test = min(MAX_TEST, clips // 4)
     return {"train": clips - val - test, "val": val, "test": test}
 
 
@@ -143,58 +192,6 @@ def read_events(folder: str | Path) -> dict[str, ClipEvents]:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise AnnotationError(f"{path}, line {number} is not the events of a clip: {error}.") from error
     return clips
-
-
-def _generate(
-    folder: str | Path,
-    what: str,
-    counts: dict[Split, int],
-    *,
-    seed: int = 0,
-    workers: int | None = None,
-    things: Kind | None = None,
-    font: str | Path | None = None,
-    force: bool = False,
-    on_progress: Callable[[int, int], None] = lambda finished, total: None,
-) -> Report:
-    """Generate ``what``, ``videos`` or ``images``: so many of each split that a stopped run has not made already."""
-    started, folder = time.monotonic(), Path(folder).expanduser().absolute()
-    kind, font, note = choose_things(things, font)
-    fingerprint = font_fingerprint(font) if font else None
-    settings: dict[str, Any] = {"data": "minivtt", "what": what, "version": VERSION, "seed": seed, "things": kind}
-    settings |= {"font": fingerprint, "clips": counts}
-    _claim(folder, settings, force=force)
-    files = folder / ("videos" if what == "videos" else "pictures")
-    files.mkdir(exist_ok=True)
-    make_plans = plan_clips if what == "videos" else plan_images
-    plans = [plan for split, count in counts.items() for plan in make_plans(world(kind), split, count, seed)]
-    existing = {path.stem for path in files.glob("*.mp4")}
-    missing = [plan for plan in plans if plan.id not in existing]
-    size = 1 if what == "videos" else IMAGES_PER_JOB
-    batches = [missing[first : first + size] for first in range(0, len(missing), size)]
-    jobs = [RenderJob(batch, files, seed, kind, font) for batch in batches]
-    report = Report(str(folder), kind, counts, note, skipped=len(plans) - len(missing))
-    finished = report.skipped
-    on_progress(finished, len(plans))
-    remove_partial(files)  # of a run that was killed
-    try:
-        with closing(run_each(render, jobs, workers=workers or usable_cores())) as outcomes:
-            for outcome in outcomes:
-                drawn = outcome.job.plans
-                if outcome.error is None:
-                    report.made += len(drawn)
-                else:
-                    more = f" and the {len(drawn) - 1} after it" if what == "images" else ".mp4"
-                    report.failed[f"{drawn[0].id}{more}"] = outcome.error
-                finished += len(drawn)
-                on_progress(finished, len(plans))
-    finally:
-        remove_partial(files)  # the workers have stopped, also after Ctrl-C: nobody writes any more
-    sizes = {path.stem: path.stat().st_size for path in files.glob("*.mp4")}
-    _write_annotations(folder, [plan for plan in plans if plan.id in sizes], seed)
-    report.bytes, report.seconds = sum(sizes.values()), round(time.monotonic() - started, 1)
-    _write_info(folder, settings | {"complete": not report.failed})
-    return report
 
 
 def _write_annotations(folder: Path, plans: list[ClipPlan | ImagePlan], seed: int) -> None:
@@ -260,13 +257,12 @@ def _read_info(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        info = json.loads(path.read_text(encoding="utf-8"))
+        info: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(info["clips"], dict):
             raise TypeError("clips are not counted by split")
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} is damaged ({error}); remove the folder {folder}.") from error
-    renamed = {"what": "images"} if info.get("what") == "stills" else {}  # what images were called at first
-    return info | renamed
+    return info
 
 
 def _write_info(folder: Path, info: dict[str, Any]) -> None:
