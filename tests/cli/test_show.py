@@ -58,7 +58,7 @@ def test_exactly_the_kept_patches_are_bright(clip: Path) -> None:
     patches = kept_patches(center_clip("B2-4,6"), clip)
     assert patches.places.shape == (4, 6, 3)
     assert patches.tokens.shape == (12, SIDE * SIDE, 32)
-    drawn = centre_sheet(patches)
+    drawn = centre_sheet([("", patches, segment) for segment in range(4)])
     for frame in range(12):
         places = patches.places[frame // 3]
         kept = {(row, column) for at, row, column in places.tolist() if at == frame}
@@ -73,7 +73,7 @@ def test_without_the_research_extra_a_map_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, absent, None)  # what `import` finds where a package is not installed
     with pytest.raises(CenterClipError, match=r"pip install 'centerclip\[research\]'"):
-        token_map(kept_patches(center_clip("B2-4,6"), clip), 0)
+        token_map(kept_patches(center_clip("B2-4,6"), clip).segment(0))
 
 
 def test_tokens_are_those_that_clustering_chose_from(clip: Path) -> None:

@@ -15,7 +15,7 @@ from centerclip.distributed import Processes
 from centerclip.errors import ReportError
 from centerclip.evaluation import Evaluation, Seeds, costs
 from centerclip.plots import figures
-from centerclip.plots.tokens import Kept, SegmentTokens, draw_centres, draw_token_map
+from centerclip.plots.tokens import SegmentTokens, token_map
 from centerclip.reports import runs
 from centerclip.reports.catalogue import Published, Report, Row
 from centerclip.reports.plan import Plan
@@ -291,19 +291,19 @@ def test_gains_are_drawn_with_their_rows(outcomes, tmp_path):
     assert "baseline" not in text  # it is the line at zero
 
 
-def test_pictures_of_tokens_and_centres(tmp_path):
+def test_pictures_of_tokens(tmp_path):
     torch.manual_seed(0)
     squares = torch.randint(0, 255, (2, 32, 32, 3), dtype=torch.uint8).numpy()
     segment = SegmentTokens(squares, torch.randn(32, 8), torch.arange(32) % 9, torch.arange(9))
-    files = draw_token_map(segment, tmp_path / "map", caption="a caption")
+    files = figures.save_figure(token_map(segment), tmp_path / "map", caption="a caption")
     assert [path.suffix for path in files] == [".png", ".svg"]
-    assert "a caption" in files[1].read_text(encoding="utf-8")
-    kept = [Kept("2 frames", 2, torch.tensor([[0, 0, 0], [1, 3, 3]])), Kept("1 frame", 1, torch.tensor([[0, 1, 2]]))]
-    assert all(path.stat().st_size > 1000 for path in draw_centres(squares, kept, tmp_path / "c", side=4, caption=""))
+    text = files[1].read_text(encoding="utf-8")
+    assert "a caption" in text
+    assert text.count("4 tokens") == 5  # 32 tokens in nine clusters: five of four, four of three, seven of them named
+    figures.save_figure(token_map(segment._replace(clusters=None)), tmp_path / "alone")
+    assert (tmp_path / "alone.svg").read_text(encoding="utf-8").count("1 tokens") == 7
     with pytest.raises(ReportError, match="at least 4 tokens"):
-        draw_token_map(segment._replace(tokens=segment.tokens[:3]), tmp_path / "map", caption="")
-    with pytest.raises(ReportError, match="no clusters to draw"):
-        draw_token_map(segment._replace(clusters=None), tmp_path / "map", caption="")
+        token_map(segment._replace(tokens=segment.tokens[:3]))
 
 
 def test_logs_say_what_was_run(outcomes):

@@ -11,7 +11,6 @@ from typer import Argument, Option
 from .common import AsJson, Rule, Workers, progress
 
 if TYPE_CHECKING:
-    from ..model import CenterCLIP
     from ..reports.catalogue import Report
     from ..reports.plan import Plan
     from ..reports.runs import Outcome
@@ -231,6 +230,8 @@ def _picture(report: "Report", name: str, video: Path | None, clustering: str | 
 
     from ..bundled import demo_clips
     from ..model import CenterCLIP
+    from ..plots.figures import save_figure
+    from ..plots.tokens import centre_sheet, kept_patches, sheet_figure, token_map
     from ..reports.training_free import usual_stage
 
     model = CenterCLIP.from_pretrained(name)
@@ -244,27 +245,15 @@ def _picture(report: "Report", name: str, video: Path | None, clustering: str | 
         model.set_clustering(str(stage))
     clip = video or min(demo_clips().rglob("*.mp4"))
     with Console(stderr=True).status("reading and drawing"):
-        draw = _token_map if report.name == "tsne" else _centres
-        return draw(model, name, clip, output / report.name)
-
-
-def _token_map(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[Path]:
-    from ..plots.tokens import draw_token_map, kept_patches
-
-    segment = kept_patches(model, clip).segment(0)
-    what = f"first segment of {len(segment.squares)} frames, {len(segment.tokens)} tokens"
-    return draw_token_map(segment, path, caption=f"{clip.name}, {what}; model {name}, {model.clustering}")
-
-
-def _centres(model: "CenterCLIP", name: str, clip: Path, path: Path) -> list[Path]:
-    from ..plots.tokens import Kept, draw_centres, kept_patches
-
-    first = model.clustering.stages[0]
-    drawn = []
-    for segments in [s for s in range(model.frames - 1, 0, -1) if model.frames % s == 0][:SEGMENT_LENGTHS]:
-        model.set_clustering(replace(model.clustering, stages=(replace(first, segments=segments),)))
-        patches = kept_patches(model, clip)
-        frames = model.frames // segments
-        drawn.append(Kept(f"{frames} frames a segment, {model.clustering}", frames, patches.places[0]))
-    caption = f"{clip.name}, first segment; model {name}; patches of the {first.k} centres are bright"
-    return draw_centres(patches.squares, drawn, path, side=round(model.attachment.patches**0.5), caption=caption)
+        if report.name == "tsne":
+            segment = kept_patches(model, clip).segment(0)
+            what = f"first segment of {len(segment.squares)} frames, {len(segment.tokens)} tokens"
+            caption = f"{clip.name}, {what}; model {name}, {model.clustering}"
+            return save_figure(token_map(segment), output / report.name, caption=caption)
+        first, rows = model.clustering.stages[0], []
+        for segments in [s for s in range(model.frames - 1, 0, -1) if model.frames % s == 0][:SEGMENT_LENGTHS]:
+            model.set_clustering(replace(model.clustering, stages=(replace(first, segments=segments),)))
+            title = f"{model.frames // segments} frames a segment, {model.clustering}"
+            rows.append((title, kept_patches(model, clip), 0))
+        caption = f"{clip.name}, first segment; model {name}; patches of the {first.k} centres are bright"
+        return save_figure(sheet_figure(centre_sheet(rows)), output / report.name, caption=caption)

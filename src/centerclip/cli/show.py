@@ -1,6 +1,7 @@
 """``centerclip show``: which patches of a video clustering keeps."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -37,8 +38,9 @@ def show(
     from rich.console import Console
 
     from ..cluster import SettingError
+    from ..files import write_atomic
     from ..model import CenterCLIP
-    from ..plots.tokens import centre_sheet, kept_patches, save_image, token_map
+    from ..plots.tokens import centre_sheet, kept_patches, token_map
     from ..search.folder import default_clustering
 
     for path in filter(None, (output, tsne)):
@@ -62,9 +64,12 @@ def show(
         raise typer.BadParameter(f"--segment {segment}: there are {opened.clustering.stages[0].segments} segments")
     with Console(stderr=True).status("reading and drawing"):
         patches = kept_patches(opened, video, start=start, end=end)
-        save_image(centre_sheet(patches), output)
+        rows = [(f"segment {n + 1}: {a:.1f} to {b:.1f} s", patches, n) for n, (a, b) in enumerate(patches.spans)]
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(output, centre_sheet(rows).save)
         if tsne:
-            save_image(token_map(patches, segment - 1), tsne)
+            tsne.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(tsne, partial(token_map(patches.segment(segment - 1)).savefig, dpi=150))
     if as_json:
         kept_places = zip(patches.spans, patches.places, strict=True)
         content = {

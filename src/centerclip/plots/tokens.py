@@ -1,10 +1,8 @@
 """Pictures of clustering itself: which patches are kept, and tokens as a map with the patches of their clusters.
 
-``centre_sheet`` and ``token_map`` are for the screen (`centerclip show`), ``draw_centres`` and ``draw_token_map`` for
-print (`centerclip report run centres tsne`).
+`centerclip show` draws both of a video; `centerclip report run centres tsne` as figures of the paper.
 """
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +14,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor, nn
 
-from ..errors import CenterClipError, ReportError, extras_named
-from ..files import write_atomic
+from ..errors import ReportError, extras_named
 from ..model import CenterCLIP, KeptTokens
 from ..video import read_frames
-from .figures import COLOURS, MARKERS, new_figure, save_figure
+from .figures import COLOURS, DPI, MARKERS, new_figure
 
 # Okabe and Ito's colours, which colour-blind people can tell apart; without black, which is lost on dark patches.
 PALETTE = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167),
@@ -28,13 +25,9 @@ PALETTE = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114
 SQUARE = 224  # pixels of a frame on the sheet, at least
 GAP, LINE = 8, 20  # pixels between frames, and of a line of text
 DIM, TINT = 0.42, 0.16  # patches that are not kept: their brightness, and how much of the cluster's colour
-TOKEN_MARKERS = "os^Dv<>pPX"  # colours repeat after eight clusters, with another marker
-PATCH_PIXELS = 26  # of a centre's patch on the map
-CROWDED = 24  # more centres than this get smaller patches
-LARGEST_CLUSTERS = 7  # get a colour in print; more cannot be told apart
+LARGEST_CLUSTERS = 7  # get a colour on the map; more cannot be told apart
 CLUSTER_PATCHES = 8  # shown of each of them
-PRINT_DIM = 0.25  # brightness in print of what is not kept
-SCREEN_SEED, PRINT_SEED = 0, 42  # of t-SNE
+SEED = 42  # of t-SNE
 
 
 class SegmentTokens(NamedTuple):
@@ -121,32 +114,37 @@ def final_clusters(steps: list[KeptTokens], frames: int) -> Tensor | None:
     return clusters.reshape(frames, -1)
 
 
-class Kept(NamedTuple):
-    """What one setting keeps of a video's first segment."""
+def centre_sheet(rows: Sequence[tuple[str, KeptPatches, int]]) -> Image.Image:
+    """Frames with kept patches in their own colours and outlined, the others dimmed.
 
-    title: str
-    frames: int  # of the segment
-    places: Tensor  # [K, 3]: frame, row, column
-
-
-def centre_sheet(patches: KeptPatches) -> Image.Image:
-    """One row for each segment, with its times; kept patches have their own colours and an outline."""
-    rows, across = len(patches.spans), len(patches.squares) // len(patches.spans)
-    side = round(patches.tokens.shape[1] ** 0.5)
+    Args:
+        rows: a title, what was kept of a video, and the segment (from 0) whose frames the row shows.
+    """
+    lengths = [len(patches.squares) // len(patches.spans) for _, patches, _ in rows]
+    side = round(rows[0][1].tokens.shape[1] ** 0.5)
     cell = -(-SQUARE // side)
     square = cell * side
-    sheet = Image.new("RGB", (across * (square + GAP) + GAP, rows * (square + 2 * LINE) + GAP), "white")
+    sheet = Image.new("RGB", (max(lengths) * (square + GAP) + GAP, len(rows) * (square + 2 * LINE) + GAP), "white")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(13)
-    for row, (start, end) in enumerate(patches.spans):
+    for row, ((title, patches, segment), length) in enumerate(zip(rows, lengths, strict=True)):
         top = row * (square + 2 * LINE)
-        draw.text((GAP, top + 4), f"segment {row + 1}: {start:.1f} to {end:.1f} s", fill="black", font=font)
-        for column in range(across):
-            frame = row * across + column
+        draw.text((GAP, top + 4), title, fill="black", font=font)
+        for column in range(length):
+            frame = segment * length + column
             left = GAP + column * (square + GAP)
-            sheet.paste(_sheet_frame(patches, frame, row, side, cell), (left, top + LINE))
+            sheet.paste(_sheet_frame(patches, frame, segment, side, cell), (left, top + LINE))
             caption = f"{float(patches.times[frame]):.2f} s" if patches.mask[frame] else "repeats the last frame"
             draw.text((left, top + LINE + square + 2), caption, fill=(90, 90, 90), font=font)
     return sheet
+
+
+def sheet_figure(sheet: Image.Image) -> Any:
+    """A sheet as a figure that can be saved with a caption."""
+    figure = new_figure(width=sheet.width / DPI, height=sheet.height / DPI, layout=None)
+    panel = figure.add_axes((0, 0, 1, 1))
+    panel.imshow(sheet, interpolation="none")  # its own pixels, also in the SVG
+    panel.set_axis_off()
+    return figure
 
 
 def _sheet_frame(patches: KeptPatches, frame: int, segment: int, side: int, cell: int) -> Image.Image:
@@ -167,83 +165,18 @@ def _sheet_frame(patches: KeptPatches, frame: int, segment: int, side: int, cell
     return drawn
 
 
-def draw_centres(
-    squares: NDArray[np.uint8], kept: Sequence[Kept], path: Path, *, side: int, caption: str
-) -> list[Path]:
-    """The frames of a segment with kept patches bright and the others dimmed, one line for each segment length.
-
-    ``squares`` are the frames of the video, uint8 ``[T, size, size, 3]``, with ``side`` patches along a side. ``path``
-    has no suffix.
-    """
-    columns = max(each.frames for each in kept)
-    figure = new_figure(width=1.25 * columns + 0.6, height=1.35 * len(kept) + 0.3)
-    panels: Any = figure.subplots(len(kept), columns, squeeze=False)
-    for line, each in zip(panels, kept, strict=True):
-        for frame, panel in enumerate(line):
-            panel.set_axis_off()
-            if frame < each.frames:
-                image = _dimmed(squares[frame], _kept_mask(each.places, frame, side))
-                panel.imshow(image, interpolation="none")
-        line[0].set_title(each.title, fontsize=8, loc="left")
-    return save_figure(figure, path, caption=caption)
-
-
-def _dimmed(square: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Pixels beyond the last whole patch are dimmed too."""
-    bright = _enlarged(np.where(kept, 1.0, PRINT_DIM), square.shape[0] // len(kept))
-    light = np.full((*square.shape[:2], 1), PRINT_DIM)
-    light[: len(bright), : len(bright), 0] = bright
-    return (square * light).astype(np.uint8)
-
-
-def token_map(patches: KeptPatches, segment: int) -> Image.Image:
-    """The tokens of one segment of the first stage by t-SNE, coloured by cluster, its centres with their patches."""
-    figure = new_figure(width=9, height=9, layout=None)  # says so where there is no matplotlib
-    from matplotlib.offsetbox import AnnotationBbox, OffsetImage
-
-    part, ids = patches.segment(segment), patches.first.ids[segment].tolist()
-    spread = _tsne(part.tokens, SCREEN_SEED)
-    axes = figure.subplots()
-    axes.set_facecolor((0.25, 0.25, 0.25))
-    clusters = np.full(len(spread), len(PALETTE) - 1) if part.clusters is None else part.clusters.numpy()
-    for cluster in np.unique(clusters):
-        members = spread[clusters == cluster]
-        colour = np.array(PALETTE[cluster % len(PALETTE)]) / 255
-        marker = TOKEN_MARKERS[cluster // len(PALETTE) % len(TOKEN_MARKERS)]
-        axes.scatter(members[:, 0], members[:, 1], s=26, color=[colour], marker=marker, linewidths=0)
-    axes.scatter(spread[ids, 0], spread[ids, 1], s=110, facecolors="none", edgecolors="white", linewidths=1.6)
-    middle = spread.mean(axis=0)
-    for token in ids:
-        patch = Image.fromarray(_patch(part, token)).resize((PATCH_PIXELS, PATCH_PIXELS), Image.Resampling.BICUBIC)
-        image = OffsetImage(np.asarray(patch), zoom=0.6 if len(ids) > CROWDED else 1.0)
-        place, beside = tuple(spread[token]), tuple(np.where(spread[token] >= middle, 24, -24))
-        line = {"arrowstyle": "-", "color": "white", "linewidth": 0.6}
-        axes.add_artist(AnnotationBbox(image, place, beside, boxcoords="offset points", pad=0.1, arrowprops=line))
-    axes.margins(0.12)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    merged = len(part.squares)
-    start, end = patches.times[segment * merged], patches.times[(segment + 1) * merged - 1]
-    axes.set_title(
-        f"{len(spread)} tokens after block {patches.first.stage.block}, frames from {start:.1f} to {end:.1f} s: "
-        f"{len(ids)} centres (circles) and their patches"
-    )
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=120, bbox_inches="tight")
-    return Image.open(file).convert("RGB")
-
-
-def draw_token_map(segment: SegmentTokens, path: Path, *, caption: str) -> list[Path]:
-    """t-SNE of a segment's tokens, the largest clusters in colour, and patches of each. ``path`` has no suffix."""
-    if segment.clusters is None:
-        raise ReportError("this method has no clusters to draw; use k-medoids++ or spectral.")
-    places = _tsne(segment.tokens, PRINT_SEED)
-    clusters, centres = segment.clusters.numpy(), segment.ids.numpy()
-    sizes = np.bincount(clusters, minlength=len(centres))
-    largest = np.argsort(-sizes, kind="stable")[:LARGEST_CLUSTERS]
-    figure = new_figure(width=9, height=4.6)
+def token_map(segment: SegmentTokens) -> Any:
+    """A figure of a segment's tokens by t-SNE: the largest clusters in colour, with patches of each beside the map."""
+    figure = new_figure(width=9, height=4.6)  # says so where there is no matplotlib
+    places, centres = _tsne(segment.tokens), segment.ids.numpy()
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
-    left.scatter(*places[~np.isin(clusters, largest)].T, s=9, color="#BBBBBB", label="other clusters")
+    # A method without clusters keeps tokens that stand for themselves alone.
+    clusters = np.full(len(places), -1) if segment.clusters is None else segment.clusters.numpy()
+    if segment.clusters is None:
+        clusters[centres] = np.arange(len(centres))
+    sizes = np.bincount(clusters[clusters >= 0], minlength=len(centres))
+    largest = np.argsort(-sizes, kind="stable")[:LARGEST_CLUSTERS]
+    left.scatter(*places[~np.isin(clusters, largest)].T, s=9, color="#BBBBBB", label="others")
     for number, cluster in enumerate(largest):
         members = places[clusters == cluster].T
         left.scatter(*members, s=16, color=COLOURS[number], marker=MARKERS[number], label=f"{sizes[cluster]} tokens")
@@ -252,7 +185,7 @@ def draw_token_map(segment: SegmentTokens, path: Path, *, caption: str) -> list[
     left.set_yticks([])
     left.legend(fontsize=7, frameon=False, loc="best")
     _draw_clusters(right, segment, clusters, largest)
-    return save_figure(figure, path, caption=caption)
+    return figure
 
 
 def _draw_clusters(panel: Any, segment: SegmentTokens, clusters: np.ndarray, shown: np.ndarray) -> None:
@@ -273,22 +206,13 @@ def _draw_clusters(panel: Any, segment: SegmentTokens, clusters: np.ndarray, sho
     panel.set_title("patches of these clusters, the centre first", fontsize=8)
 
 
-def save_image(image: Image.Image, path: Path) -> None:
-    """Write an image atomically; the suffix of ``path`` is its format."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, image.save)
-    except OSError as error:
-        raise CenterClipError(f"{path} cannot be written: {error.strerror or error}") from error
-
-
-def _tsne(tokens: Tensor, seed: int) -> np.ndarray:
+def _tsne(tokens: Tensor) -> np.ndarray:
     """Tokens ``[N, D]`` -> places ``[N, 2]``."""
     with extras_named():
         from sklearn.manifold import TSNE
     if len(tokens) < 4:
         raise ReportError(f"a map needs at least 4 tokens, but a segment has {len(tokens)}; use more frames.")
-    tsne = TSNE(perplexity=min(30.0, (len(tokens) - 1) / 3), init="pca", random_state=seed)
+    tsne = TSNE(perplexity=min(30.0, (len(tokens) - 1) / 3), init="pca", random_state=SEED)
     places: np.ndarray = tsne.fit_transform(tokens.float().numpy())
     return places
 
