@@ -12,7 +12,7 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from centerclip.cli.show import show
+from centerclip.cli.models import show
 from centerclip.cluster import Stage
 from centerclip.errors import CenterClipError
 from centerclip.model import KeptTokens

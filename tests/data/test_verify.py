@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from centerclip.data import AnnotationError, load
-from centerclip.data.benchmark import FORMATS
+from centerclip.data.benchmark import FORMATS, SplitCheck, verify
 from centerclip.data.formats import Published
-from centerclip.data.verify import SplitCheck, verify
 from tests.data import made_up
 
 

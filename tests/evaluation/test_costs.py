@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from centerclip.cli import app
 from centerclip.cluster import Setting
-from centerclip.evaluation import costs, speed
+from centerclip.evaluation import costs
 
 run = CliRunner().invoke
 
@@ -20,22 +20,22 @@ run = CliRunner().invoke
 def small_towers(monkeypatch):
     """The same commands on towers small enough for a test."""
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 12, "num_attention_heads": 2}
-    monkeypatch.setattr(speed, "SIZES", sizes)
+    monkeypatch.setattr(costs, "SIZES", sizes)
 
 
 @pytest.mark.parametrize(("patch", "patches", "published"), [(32, 49, 4.4), (16, 196, 17.6)])
 def test_multiply_adds_of_one_frame_are_the_published_ones(patch, patches, published):
     config = CLIPVisionConfig(hidden_size=768, intermediate_size=3072, num_hidden_layers=12, patch_size=patch)
-    count = speed.multiply_adds(config, Setting.parse("none"), 1, patches) / 1e9
+    count = costs.multiply_adds(config, Setting.parse("none"), 1, patches) / 1e9
     assert count == pytest.approx(published, abs=0.1)
 
 
 def test_multiply_adds_with_clustering():
     config = CLIPVisionConfig(hidden_size=768, intermediate_size=3072, num_hidden_layers=12, patch_size=32)
-    none = speed.multiply_adds(config, Setting.parse("none"), 12, 49)
+    none = costs.multiply_adds(config, Setting.parse("none"), 12, 49)
     # 12 of 12 frames in the first half, 4 of 12 sequences in the second; patch embedding is a little on top.
-    assert speed.multiply_adds(config, Setting.parse("B6-4,49"), 12, 49) / none == pytest.approx(2 / 3, abs=0.01)
-    assert speed.multiply_adds(config, Setting.parse("B6-12,49"), 12, 49) == none
+    assert costs.multiply_adds(config, Setting.parse("B6-4,49"), 12, 49) / none == pytest.approx(2 / 3, abs=0.01)
+    assert costs.multiply_adds(config, Setting.parse("B6-12,49"), 12, 49) == none
 
 
 def test_saved_bytes_fall_with_clustering(small_towers):
@@ -115,14 +115,6 @@ def test_bench_encoder_shows_the_paper_s_settings(small_towers):
     assert "52.9" not in result.output  # the count is of the tower at hand, not of the real one
 
 
-def test_bench_encoder_without_torch(small_towers, monkeypatch):
-    monkeypatch.setattr(speed.importlib.util, "find_spec", lambda name: None)
-    rows = [json.loads(line) for line in run(app, [*ENCODER, *CHOSEN]).output.splitlines()]
-    assert {row["engine"] for row in rows} == {"onnxruntime"}
-    assert rows[0]["ratio"] == 1
-    assert run(app, [*ENCODER, "--engine", "torch"]).exit_code != 0
-
-
 def test_bench_memory(small_towers):
     result = run(app, ["bench", "memory", "--quick", "--tower", "ViT-B/16", "--device", "cpu"])
     assert result.exit_code == 0, result.output
@@ -133,7 +125,7 @@ def test_bench_memory(small_towers):
 def test_what_there_is_not(arguments):
     if arguments[-1] == "cuda" and torch.cuda.is_available():
         arguments = ["--tower", "ViT-X"]
-    assert run(app, ["bench", "encoder", *arguments]).exit_code == 2
+    assert run(app, ["bench", "encoder", *arguments]).exit_code != 0
 
 
 def test_settings_of_one_s_own(small_towers):

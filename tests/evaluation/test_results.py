@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from centerclip.evaluation import Evaluation, EvaluationError, Seeds, compare, gain, metrics, rank_matrix, summaries
+from centerclip.evaluation import Evaluation, EvaluationError, Seeds, compare, gains, metrics, rank_matrix, summaries
 from centerclip.evaluation.metrics import NAMES, summary
+from centerclip.evaluation.result import differences
 
 
 def made(quality: float, *, videos: int = 40, captions: int = 3, seed: int = 0, **changes: object) -> Evaluation:
@@ -98,14 +99,6 @@ def test_a_saved_result_comes_back_and_its_queries_can_be_read(tmp_path: Path) -
     assert all(row["top1"] == row["video"] for row in right)
 
 
-def test_results_from_before_there_were_protocols_are_clean(tmp_path: Path) -> None:
-    file = made(1.0, protocol="published").save(tmp_path)
-    content = json.loads(file.read_text())
-    assert content.pop("protocol") == "published"
-    file.write_text(json.dumps(content))
-    assert Evaluation.load(file).protocol == "clean"
-
-
 def test_metrics_stay_inside_their_intervals_and_the_same_seed_gives_the_same() -> None:
     result, again = made(1.0), made(1.0)
     assert result.intervals == again.intervals
@@ -137,17 +130,17 @@ def test_a_difference_is_paired_so_it_is_surer_than_two_intervals() -> None:
     worse, better = made(1.0, videos=150), made(1.3, videos=150)
     found = compare(worse, better)
     for direction in ("t2v", "v2t"):
-        assert found.difference[direction]["R10"] == pytest.approx(
+        assert found[direction]["R10"].mean == pytest.approx(
             better.metrics[direction]["R10"] - worse.metrics[direction]["R10"]
         )
-    assert found.clear("t2v", "MnR")
-    assert found.difference["t2v"]["MnR"] < 0
-    low, high = found.intervals["t2v"]["MnR"]
+    assert found["t2v"]["MnR"].clear
+    assert found["t2v"]["MnR"].mean < 0
+    low, high = differences(found)["intervals"]["t2v"]["MnR"]
     alone = worse.interval("t2v", "MnR")
     assert high - low < alone[1] - alone[0]
     same = compare(worse, worse)
-    assert not same.clear("t2v", "R1")
-    assert same.intervals["v2t"]["MnR"] == (0.0, 0.0)
+    assert not same["t2v"]["R1"].clear
+    assert differences(same)["intervals"]["v2t"]["MnR"] == (0.0, 0.0)
 
 
 def test_the_order_of_videos_does_not_matter_when_comparing() -> None:
@@ -162,7 +155,7 @@ def test_the_order_of_videos_does_not_matter_when_comparing() -> None:
         video_of_caption=np.repeat(np.arange(40), 3),
         ranks=ranks,
     )
-    assert compare(result, shuffled).intervals["t2v"]["MnR"] == (0.0, 0.0)
+    assert differences(compare(result, shuffled))["intervals"]["t2v"]["MnR"] == (0.0, 0.0)
 
 
 def test_results_of_different_data_are_not_compared() -> None:
@@ -189,24 +182,23 @@ def test_seeds_are_averaged_and_their_intervals_shrink_with_what_they_share() ->
 
 def test_a_gain_is_paired_by_video_and_by_seed() -> None:
     worse, better = (Seeds(tuple(made(quality, seed=seed) for seed in range(3))) for quality in (0.5, 2.5))
-    found = gain(worse, better)
+    found = gains(worse, better)["R1"]
     assert found.mean == pytest.approx(better.metrics["t2v"]["R1"] - worse.metrics["t2v"]["R1"])
     assert found.low > 0
     assert found.seeds == pytest.approx(
         [b.metrics["t2v"]["R1"] - a.metrics["t2v"]["R1"] for a, b in zip(worse.results, better.results, strict=True)]
     )
     assert str(found).endswith(f", seeds {min(found.seeds):+.1f} to {max(found.seeds):+.1f}")
-    nothing = gain(worse, worse)
+    nothing = gains(worse, worse)["R1"]
     assert (nothing.mean, nothing.low, nothing.high) == (0, 0, 0)
     one = compare(worse.results[0], better.results[0])
-    single = gain(Seeds(worse.results[:1]), Seeds(better.results[:1]), "v2t", "MnR")
-    assert (single.low, single.high) == pytest.approx(one.intervals["v2t"]["MnR"])
+    assert gains(Seeds(worse.results[:1]), Seeds(better.results[:1]), "v2t") == one["v2t"]
 
 
 def test_seeds_must_be_of_the_same_data() -> None:
     with pytest.raises(EvaluationError, match="their data differ"):
         Seeds((made(1.0), made(1.0, fingerprint="another")))
     with pytest.raises(EvaluationError, match="2 seeds cannot be compared with 1"):
-        gain(Seeds((made(1.0), made(1.0))), Seeds((made(1.0),)))
+        gains(Seeds((made(1.0), made(1.0))), Seeds((made(1.0),)))
     with pytest.raises(EvaluationError, match="at least one"):
         Seeds(())

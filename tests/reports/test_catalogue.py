@@ -7,8 +7,7 @@ import pytest
 from centerclip.cluster import Setting
 from centerclip.errors import ReportError
 from centerclip.evaluation.metrics import NAMES
-from centerclip.reports.catalogue import find_report, reports
-from centerclip.reports.plan import expected_hours, make_plans, scaled_setting
+from centerclip.reports.catalogue import expected_hours, find_report, make_plans, reports, scaled_setting
 from centerclip.training.recipe import find_recipe, list_recipes
 
 MAIN = ("msvd", "activitynet", "msrvtt-7k", "msrvtt-9k", "lsmdc")

@@ -17,8 +17,7 @@ from centerclip.evaluation import Evaluation, Seeds, costs
 from centerclip.plots import figures
 from centerclip.plots.tokens import SegmentTokens, token_map
 from centerclip.reports import runs
-from centerclip.reports.catalogue import Published, Report, Row
-from centerclip.reports.plan import Plan
+from centerclip.reports.catalogue import Plan, Published, Report, Row
 from centerclip.reports.table import make_table, to_json
 from centerclip.training.recipe import read_recipe
 from centerclip.training.run import read_log

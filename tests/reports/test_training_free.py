@@ -43,7 +43,7 @@ def test_results_are_kept_and_compared_with_none(tmp_path, monkeypatch):
     assert [each.setting for each in results] == ["none", "means:B2-2,5"]
     assert seen[-1] == (18, 18)  # nine videos, two settings one after the other
     assert str(model.clustering) == "B2-2,5"
-    assert results[0].against_none.difference["t2v"]["R1"] == 0
+    assert results[0].over_none["t2v"]["R1"].mean == 0
     assert results[0].closeness == pytest.approx(1)
     assert -1 <= results[1].closeness <= 1.0001
     assert results[1].tokens == pytest.approx(10 / 64)

@@ -160,6 +160,5 @@ def test_recipes_are_found_by_name_and_by_file(tmp_path):
     assert find_recipe(str(own)) == own
     by_name, by_file = find_recipe("msrvtt/b32-B6-4-49"), find_recipe("recipes/msrvtt/b32-B6-4-49.toml")
     assert by_name.resolve() == by_file.resolve()
-    assert find_recipe("minivtt/stills") == find_recipe("minivtt/images")  # its former name
     with pytest.raises(RecipeError, match=r"did you mean msrvtt/b32-B6-4-49\?"):
         find_recipe("msrvtt/b32-B6-4-48")

@@ -10,7 +10,7 @@ import typer
 
 from .. import __version__
 from ..errors import CenterClipError, Interrupted, extras_named
-from . import bench, data, demo, doctor, evaluate, export, features, index, report, search, serve, show, train
+from . import bench, data, demo, doctor, evaluate, index, models, report, search, serve, train
 from .common import printable, show_downloads
 
 app = typer.Typer(
@@ -33,12 +33,12 @@ for panel, command, example in (
     (YOURS, index.remove, "remove ~/Videos/private"),
     (YOURS, demo.demo, "demo"),
     (YOURS, doctor.doctor, "doctor ~/Videos"),
-    (YOURS, export.models, "models"),
-    (YOURS, export.export, "export owner/model -o my-model"),
-    (RESEARCH, show.show, "show dog.mp4 --model openai/clip-vit-base-patch32 -o centres.png"),
+    (YOURS, models.models, "models"),
+    (YOURS, models.export, "export owner/model -o my-model"),
+    (RESEARCH, models.show, "show dog.mp4 --model openai/clip-vit-base-patch32 -o centres.png"),
     (RESEARCH, train.train, "train msrvtt/b32-B6-4-49 --root DATA"),
     (RESEARCH, evaluate.evaluate, "evaluate runs/msrvtt-b32-B6-4-49 msrvtt --root DATA"),
-    (RESEARCH, features.features, "features MODEL msrvtt --root DATA -o features"),
+    (RESEARCH, evaluate.features, "features MODEL msrvtt --root DATA -o features"),
 ):
     app.command(rich_help_panel=panel, epilog=f"Example: centerclip {example}")(command)
 for group, example in (

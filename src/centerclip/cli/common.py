@@ -1,5 +1,6 @@
 """What several commands share: options, opening a model, the progress bar, and how times and paths are printed."""
 
+import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..search import Progress as IndexingProgress
 
 
-AsJson = Annotated[bool, Option("--json", help="Print one JSON object.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
 IndexFolder = Annotated[
     Path | None,
     Option("--index", envvar="CENTERCLIP_INDEX", help="Folder of the index.", show_default="the user's data folder"),
@@ -43,7 +44,7 @@ Protocol = Annotated[
     Literal["published", "clean"] | None,
     Option(
         help="published: the authors' procedure; clean: a more careful one (docs/reproduction.md).",
-        show_default="the model's",
+        show_default="the recipe's, or the model's",
     ),
 ]
 BatchSize = Annotated[int | None, Option(min=1, help="Videos per batch.", show_default="from the free memory")]
@@ -151,6 +152,11 @@ def _rate(speed: float | None, in_bytes: bool = False) -> str:
     if in_bytes:
         return f"{size(int(speed))} a second"
     return f"{speed:.1f} a second" if speed >= 1 else f"{60 * speed:.1f} a minute"
+
+
+def print_json(content: object) -> None:
+    """Print what a command found, for ``--json``."""
+    typer.echo(json.dumps(content, indent=2))
 
 
 def count(number: int, one: str, many: str = "") -> str:

@@ -1,6 +1,5 @@
 """``centerclip data``: check a copy of a benchmark, fetch a test set, make it small, or generate one."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Argument, Option
 
-from .common import Annotations, AsJson, check_names, progress, size
+from .common import Annotations, AsJson, check_names, print_json, progress, size
 
 if TYPE_CHECKING:
+    from ..data.benchmark import SplitCheck, Verification
     from ..data.minivtt import Report
     from ..data.prepare import PrepareReport
-    from ..data.verify import SplitCheck, Verification
 
 MAX_LISTED = 20  # names on the screen; --json has all of them
 app = typer.Typer(
@@ -43,7 +42,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Compare a copy of a benchmark with the published figures and open every video of it."""
-    from ..data.verify import verify as check
+    from ..data.benchmark import verify as check
 
     check_names(name, split or "all", None)
     with progress("opening videos", quiet=as_json or quick) as on_progress:
@@ -52,7 +51,7 @@ def verify(
         )
     problems = _problems(result, allow_missing)
     if as_json:
-        typer.echo(json.dumps(_as_dict(result, ok=not problems), indent=2))
+        print_json(_as_dict(result, ok=not problems))
     else:
         _print_verification(result)
     if problems:
@@ -109,7 +108,7 @@ def prepare(
     with progress("encoding", quiet=as_json) as on_progress:
         report = run(source, target, fps=fps, short_side=short_side, workers=workers, on_progress=on_progress)
     if as_json:
-        typer.echo(json.dumps(asdict(report), indent=2))
+        print_json(asdict(report))
     else:
         typer.echo(_summary(report))
         if report.failed:
@@ -238,7 +237,7 @@ def _listing(names: Sequence[str]) -> str:
 
 def _print_report(report: "Report", what: str, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(asdict(report), indent=2))
+        print_json(asdict(report))
     else:
         if report.note:
             typer.echo(report.note)

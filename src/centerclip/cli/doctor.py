@@ -1,6 +1,5 @@
 """``centerclip doctor``: whether video files, an index, or the data of the paper's tables can be used."""
 
-import json
 import shutil
 import sys
 import textwrap
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from .common import printable, progress
+from .common import AsJson, print_json, printable, progress
 
 if TYPE_CHECKING:
     from ..search.folder import IndexSettings
@@ -49,7 +48,7 @@ def doctor(
     ] = None,
     frames: int = Option(12, min=1, help="Frames to read from each file, as indexing does."),
     timeout: float = Option(60.0, min=0.0, help="Seconds allowed for one file."),
-    as_json: bool = Option(False, "--json", help="Print one JSON list."),
+    as_json: AsJson = False,
 ) -> None:
     """Check video files, an index, or the data of the paper's tables. Exit code 1 when something cannot be used."""
     if sum((bool(files), index is not None, benchmarks is not None)) > 1:
@@ -72,7 +71,7 @@ def _print_findings(findings: Iterable[Finding], as_json: bool, *, width: int = 
         if not as_json:
             _print_line(finding.ok, f"{finding.what:{width}} {finding.detail}")
     if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in printed], indent=2))
+        print_json([asdict(finding) for finding in printed])
     if not all(finding.ok for finding in printed):
         raise typer.Exit(1)
 
@@ -90,7 +89,7 @@ def _check_files(files: list[Path], frames: int, timeout: float, as_json: bool) 
             reports.append(_check_file(path, frames, timeout))
             bar(len(reports), len(paths))
     if as_json:
-        typer.echo(json.dumps(reports, indent=2))
+        print_json(reports)
     else:
         _print_reports(reports)
     if any(not report["ok"] for report in reports):
@@ -212,8 +211,7 @@ def _model(settings: "IndexSettings") -> Finding:
 def _check_benchmarks(root: Path) -> Iterator[Finding]:
     """Check everything that the paper's tables need. Videos are counted, not opened."""
     from ..errors import DataError
-    from ..reports.catalogue import reports
-    from ..reports.plan import make_plans
+    from ..reports.catalogue import make_plans, reports
 
     if not root.is_dir():
         raise DataError(f"there is no folder {root}; create it, with msrvtt, msvd, lsmdc and activitynet inside.")
@@ -229,7 +227,7 @@ def _check_benchmarks(root: Path) -> Iterator[Finding]:
 
 
 def _benchmark(name: str, root: Path) -> Finding:
-    from ..data.verify import verify
+    from ..data.benchmark import verify
     from ..errors import CenterClipError, first_few
     from ..reports.runs import data_folder
 

@@ -1,22 +1,24 @@
-"""``centerclip evaluate``: recall and ranks of a model on a benchmark, or two such results side by side."""
+"""``centerclip evaluate``: recall and ranks of a model on a benchmark, or two such results side by side.
 
-import json
+``centerclip features``: the vectors behind them, in files that any tool reads.
+"""
+
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer import Argument, Option
 
 from . import common
-from .common import check_names, open_model, progress
+from .common import check_names, open_model, print_json, progress
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..evaluation import Comparison, Evaluation
+    from ..evaluation import Evaluation, Gain
     from ..model import CenterCLIP
 
 
@@ -105,7 +107,7 @@ def evaluate(
                 score = score_moments(opened, data, root, on_progress=bar.kind)
         if as_json:
             more = {"moments": asdict(score) | {"accuracy": score.accuracy}} if score else {}
-            typer.echo(json.dumps(result.to_json() | saved | more, indent=2))
+            print_json(result.to_json() | saved | more)
             return
         print_results([result])
         if score:
@@ -124,7 +126,7 @@ def _run_mteb(model: "CenterCLIP", name: str, names: Sequence[str], *, as_json: 
     with progress("videos", quiet=as_json) as bar:
         results = run_tasks(model, tasks, name=name, on_progress=bar)
     if as_json:
-        typer.echo(json.dumps([asdict(each) for each in results], indent=2))
+        print_json([asdict(each) for each in results])
         return
     from rich import box
     from rich.table import Table
@@ -137,6 +139,89 @@ def _run_mteb(model: "CenterCLIP", name: str, names: Sequence[str], *, as_json: 
         figures = [f"{value:.1f}" for value in each.metrics.values()]
         table.add_row(each.task, f"{each.gallery:,}", *figures, each.note + lost)
     _print(table)
+
+
+def features(
+    model: Annotated[str, Argument(help="Hub name, model folder or file, or the folder of a training run.")],
+    sources: Annotated[
+        list[str],
+        Argument(metavar="BENCHMARK | VIDEO...", help="A benchmark, with --root; or video files and folders."),
+    ],
+    output: Annotated[Path, Option("--output", "-o", help="Folder for the files.")],
+    root: common.Root = None,
+    annotations: common.Annotations = None,
+    split: Annotated[str, Option(help="Split of a benchmark, or several joined by '+'.")] = "test",
+    form: Annotated[
+        Literal["safetensors", "npz"], Option("--format", help="File format of the vectors.")
+    ] = "safetensors",
+    clustering: common.Clustering = None,
+    frames: common.Frames = None,
+    rule: common.Rule = None,
+    batch_size: common.BatchSize = None,
+    device: common.Device = None,
+    workers: common.Workers = None,
+    allow_missing: common.AllowMissing = False,
+    allow_unreadable: common.AllowUnreadable = False,
+    as_json: common.AsJson = False,
+) -> None:
+    """Export segment, video and sentence vectors, with CSV files that say what their rows are.
+
+    Videos that cannot be decoded are left out and listed; the exit code is then 1 unless --allow-unreadable is given.
+    """
+    if root is not None and len(sources) != 1:
+        raise typer.BadParameter("--root takes the name of one benchmark; leave it out to give files and folders.")
+    split = check_names(sources[0] if root else "folder", split, clustering)
+    from ..data import Benchmark, Clip, DataError, load
+    from ..evaluation import encode_benchmark
+    from ..evaluation.features import save_features, spans_of
+    from ..files import find_videos
+
+    opened = open_model(model, clustering, frames, device)
+    if root is not None:
+        data = load(
+            sources[0], root, split, annotations=annotations, allow_missing=allow_missing, protocol=opened.protocol
+        )
+    else:  # paths are the ids, and captions are not encoded
+        paths = list(find_videos(*(Path(source).expanduser() for source in sources)))
+        if not paths:
+            raise DataError(f"there are no videos in {', '.join(sources)}.")
+        data = Benchmark("files", "all", tuple(Clip(str(path), path, (path.stem,)) for path in paths))
+    with progress(quiet=as_json) as bar:
+        encoded = encode_benchmark(
+            opened, data, captions=root is not None, batch_size=batch_size, workers=workers, allow_unreadable=True,
+            on_progress=bar.kind,
+        )  # fmt: skip
+        spans = spans_of(opened, encoded, bar.kind)
+    about = {
+        "model": model,
+        "clustering": str(opened.clustering),
+        "frames": str(opened.frames),
+        "rule": rule or opened.rule,
+        "protocol": opened.protocol,
+        "data": f"{data.name} {data.split} {encoded.benchmark.fingerprint}" if root else "files",
+    }
+    written = save_features(encoded, spans, output, rule=rule or opened.rule, about=about, form=form)
+    counts = {
+        "videos": len(encoded.segments),
+        "segments": sum(map(len, spans)),
+        "texts": len(encoded.texts),
+        "width": opened.width,
+    }
+    if as_json:
+        files = [str(path) for path in written]
+        content = about | counts | {"frames": opened.frames, "files": files}
+        content |= {"missing": data.missing, "unreadable": encoded.unreadable}
+        print_json(content)
+    else:
+        typer.echo(
+            f"{counts['videos']:,} videos, {counts['segments']:,} segments, {counts['texts']:,} texts of width "
+            f"{opened.width} in {output}: {', '.join(path.name for path in written)}"
+        )
+    if encoded.unreadable and not allow_unreadable:
+        lines = [f"centerclip: {len(encoded.unreadable):,} videos cannot be read and are left out:"]
+        lines += [f"  {video}: {reason}" for video, reason in encoded.unreadable.items()]
+        typer.echo("\n".join(lines), err=True)
+        raise typer.Exit(1)
 
 
 def print_results(results: "Sequence[Evaluation]") -> None:
@@ -156,19 +241,17 @@ def print_results(results: "Sequence[Evaluation]") -> None:
 
 def _compare(first: Path, second: Path, *, split: str | None, as_json: bool) -> None:
     from ..evaluation import Evaluation, compare
+    from ..evaluation.result import differences
 
     files = [_find_evaluation(path, split) for path in (first, second)]
-    result = compare(*(Evaluation.load(file) for file in files))
+    results = [Evaluation.load(file) for file in files]
+    gains = compare(*results)
     if as_json:
-        content = {
-            "first": {"file": str(files[0])} | result.first.to_json(),
-            "second": {"file": str(files[1])} | result.second.to_json(),
-            "difference": result.difference,
-            "intervals": result.intervals,
-        }
-        typer.echo(json.dumps(content, indent=2))
+        named = zip(("first", "second"), files, results, strict=True)
+        content = {name: {"file": str(file)} | result.to_json() for name, file, result in named}
+        print_json(content | differences(gains))
         return
-    _print_comparison(result, files)
+    _print_comparison(results, files, gains)
 
 
 def _find_evaluation(path: Path, split: str | None = None) -> Path:
@@ -191,24 +274,24 @@ def _find_evaluation(path: Path, split: str | None = None) -> Path:
     return splits[wanted]
 
 
-def _print_comparison(result: "Comparison", files: Sequence[Path]) -> None:
+def _print_comparison(
+    results: "Sequence[Evaluation]", files: Sequence[Path], gains: "dict[str, dict[str, Gain]]"
+) -> None:
     table = _table("")
-    for letter, each, file in zip("AB", (result.first, result.second), files, strict=True):
+    for letter, each, file in zip("AB", results, files, strict=True):
         typer.echo(f"{letter}: {file.parent}, {each.setting()}\n   {each.label()}")
-    if result.first.protocol != result.second.protocol:
-        typer.echo(
-            f"A was run with the protocol {result.first.protocol}, B with {result.second.protocol}: the difference may "
-            "come from that."
-        )
+    first, second = (each.protocol for each in results)
+    if first != second:
+        typer.echo(f"A was run with the protocol {first}, B with {second}: the difference may come from that.")
     for direction, title in DIRECTIONS.items():
         table.add_row(title)
-        table.add_row("  A", *_cells(result.first, direction))
-        table.add_row("  B", *_cells(result.second, direction))
-        differences = []
-        for name, (low, high) in result.intervals[direction].items():
-            star = "*" if result.clear(direction, name) else ""
-            differences.append(f"{result.difference[direction][name]:+.1f}{star}\n\\[{low:+.1f}, {high:+.1f}]")
-        table.add_row("  B - A", *differences)
+        for letter, each in zip("AB", results, strict=True):
+            table.add_row(f"  {letter}", *_cells(each, direction))
+        cells = [
+            f"{gain.mean:+.1f}{'*' if gain.clear else ''}\n\\[{gain.low:+.1f}, {gain.high:+.1f}]"
+            for gain in gains[direction].values()
+        ]
+        table.add_row("  B - A", *cells)
         table.add_section()
     _print(table)
     typer.echo("[ ]: 95 % interval of the difference, from the same bootstrap samples for both; *: it excludes zero.")

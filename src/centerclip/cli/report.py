@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from .common import AsJson, Rule, Workers, progress
+from .common import AsJson, Protocol, Rule, Workers, print_json, progress
 
 if TYPE_CHECKING:
-    from ..reports.catalogue import Report
-    from ..reports.plan import Plan
+    from ..reports.catalogue import Plan, Report
     from ..reports.runs import Outcome
     from ..reports.table import Table
 
@@ -23,7 +22,6 @@ app = typer.Typer(
 )
 
 
-DATA = ("paper", "minivtt")
 VIDEO_MODEL = "demo"
 SEGMENT_LENGTHS = 4  # lines of the figure of centres
 
@@ -31,11 +29,10 @@ SEGMENT_LENGTHS = 4  # lines of the figure of centres
 @app.command("list", epilog="Example: centerclip report list --gpus 4")
 def list_reports(
     gpus: Annotated[int, Option(min=1, help="Estimate the hours of each table on this many GPUs.")] = 8,
-    as_json: Annotated[bool, Option("--json", help="Print one JSON list.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List every table and figure."""
-    from ..reports.catalogue import reports
-    from ..reports.plan import expected_hours, make_plans
+    from ..reports.catalogue import expected_hours, make_plans, reports
 
     rows = []
     for report in reports().values():
@@ -47,7 +44,7 @@ def list_reports(
             | {"runs": runs, "hours": hours}
             for each, runs, hours in rows
         ]
-        typer.echo(json.dumps(content, indent=2))
+        print_json(content)
         return
     width = max(len(report.name) for report, _, _ in rows)
     for report, runs, hours in rows:
@@ -67,7 +64,8 @@ def run(
         Option(help="Folder of the benchmark, or one with a sub-folder for each: msrvtt, msvd, lsmdc, activitynet."),
     ] = None,
     data: Annotated[
-        str, Option(help="paper: the paper's benchmarks; minivtt: the same scaled to a small model, on a laptop.")
+        Literal["paper", "minivtt"],
+        Option(help="paper: the paper's benchmarks; minivtt: the same scaled to a small model, on a laptop."),
     ] = "paper",
     model: Annotated[
         str | None,
@@ -84,13 +82,7 @@ def run(
         str | None,
         Option(help="Split that chooses the best epoch.", show_default="the protocol's: test if published, else val"),
     ] = None,
-    protocol: Annotated[
-        Literal["published", "clean"] | None,
-        Option(
-            help="published: the authors' procedure; clean: a more careful one (docs/reproduction.md).",
-            show_default="published; clean with --data minivtt",
-        ),
-    ] = None,
+    protocol: Protocol = None,
     video: Annotated[
         Path | None, Option(help="Video of tsne and centres.", show_default="the first bundled clip")
     ] = None,
@@ -100,14 +92,11 @@ def run(
     runs: Annotated[Path, Option(help="Where runs are kept; finished ones are not repeated.")] = Path("runs/reports"),
     output: Annotated[Path, Option("--output", "-o", help="Folder for the tables and figures.")] = Path("reports"),
     workers: Workers = None,
-    as_json: Annotated[bool, Option("--json", help="Print one JSON object for each report.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make tables and figures. The same command resumes what was stopped."""
-    from ..reports.catalogue import find_report, reports
-    from ..reports.plan import make_plans
+    from ..reports.catalogue import find_report, make_plans, reports
 
-    if data not in DATA:
-        raise typer.BadParameter(f"--data {data}: use {' or '.join(DATA)}")
     chosen = list(reports().values()) if names == ["all"] else [find_report(name) for name in dict.fromkeys(names)]
     tables = [report for report in chosen if report.kind != "picture"]
     if tables and root is None and not from_logs:
@@ -218,7 +207,7 @@ def _write(report: "Report", outcomes: "list[Outcome]", output: Path, *, small: 
 
 def _print(table: "Table", content: dict[str, Any], files: list[Path], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(content, indent=2))
+        print_json(content)
         return
     typer.echo(table.to_markdown())
     typer.echo("Wrote " + ", ".join(map(str, files)))

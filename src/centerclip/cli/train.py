@@ -1,14 +1,13 @@
 """``centerclip train``: train by a recipe, on one process or, under torchrun, on many."""
 
-import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
-from .common import AllowMissing, Annotations, ProgressBar, Root, progress
+from .common import AllowMissing, Annotations, AsJson, ProgressBar, Protocol, Root, print_json, progress
 
 if TYPE_CHECKING:
     from ..evaluation import Evaluation
@@ -28,13 +27,7 @@ def train(
     overrides: Annotated[
         list[str] | None, Option("--set", metavar="SETTING=VALUE", help="Change a setting: train.lr=1e-5.")
     ] = None,
-    protocol: Annotated[
-        Literal["published", "clean"] | None,
-        Option(
-            help="published: the authors' procedure; clean: a more careful one (docs/training.md).",
-            show_default="the recipe's",
-        ),
-    ] = None,
+    protocol: Protocol = None,
     select_on: Annotated[
         str | None, Option(help="Split that chooses the best epoch.", show_default="the recipe's")
     ] = None,
@@ -45,7 +38,7 @@ def train(
     ] = None,
     show_list: Annotated[bool, Option("--list", help="List the built-in recipes.")] = False,
     show: Annotated[bool, Option("--show", help="Show every setting of the recipe and stop.")] = False,
-    as_json: Annotated[bool, Option("--json", help="Print one JSON object at the end.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train by a recipe. The same command again resumes a stopped run."""
     from ..training.recipe import find_recipe, read_recipe, settings_help, to_toml
@@ -63,7 +56,7 @@ def train(
     changes = [f'{setting}="{value}"' for setting, value in options.items() if value]
     plan = read_recipe(path, [*(overrides or []), *changes])
     if show:
-        typer.echo(json.dumps(plan.model_dump(), indent=2) if as_json else to_toml(plan))
+        print_json(plan.model_dump()) if as_json else typer.echo(to_toml(plan))
         return
     if root is None:
         raise typer.BadParameter(f"name the folder with the videos of {plan.data.benchmark} with --root.")
@@ -127,7 +120,7 @@ def _run(
                    if name}  # fmt: skip
         if as_json:
             content = {name: {"label": each.label(), **each.metrics} for name, each in results.items()}
-            typer.echo(json.dumps({"folder": str(folder), "model": str(folder / BEST), **content}, indent=2))
+            print_json({"folder": str(folder), "model": str(folder / BEST), **content})
         else:
             _print_end(folder, list(evaluated.values()))
 
@@ -162,7 +155,7 @@ def _print_list(as_json: bool) -> None:
 
     recipes = list(list_recipes())
     if as_json:
-        typer.echo(json.dumps([{"name": name, "what": title} for name, title in recipes], indent=2))
+        print_json([{"name": name, "what": title} for name, title in recipes])
         return
     width = max(len(name) for name, _ in recipes)
     for name, title in recipes:

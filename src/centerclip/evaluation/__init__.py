@@ -4,10 +4,9 @@ from ..errors import EvaluationError
 from .evaluate import EncodedBenchmark, encode_benchmark, evaluate, evaluate_vectors
 from .metrics import Metrics, rank_matrix, retrieval_metrics, summaries
 from .ranking import Ranks, rank_vectors
-from .result import Comparison, Evaluation, Gain, Seeds, compare, gain
+from .result import Evaluation, Gain, Seeds, compare, gains
 
 __all__ = [
-    "Comparison",
     "EncodedBenchmark",
     "Evaluation",
     "EvaluationError",
@@ -19,7 +18,7 @@ __all__ = [
     "encode_benchmark",
     "evaluate",
     "evaluate_vectors",
-    "gain",
+    "gains",
     "rank_matrix",
     "rank_vectors",
     "retrieval_metrics",

@@ -107,11 +107,6 @@ def interval(samples: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.
     return low, high
 
 
-def named(low: np.ndarray, high: np.ndarray) -> dict[str, tuple[float, float]]:
-    """Bounds ``[5]`` by the names of the metrics."""
-    return {name: (float(a), float(b)) for name, a, b in zip(NAMES, low, high, strict=True)}
-
-
 def _check_finite(similarity: Tensor) -> None:
     low, high = torch.aminmax(similarity)
     if not bool(torch.isfinite(low) & torch.isfinite(high)):

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import EvaluationError
 from ..files import write_atomic
-from .metrics import DIRECTIONS, NAMES, Metrics, interval, named, resampled, summaries
+from .metrics import DIRECTIONS, NAMES, Metrics, interval, resampled, summaries
 from .ranking import Ranks, Top
 
 RESULT = "evaluation.json"
@@ -94,11 +94,7 @@ class Evaluation:
     @cached_property
     def intervals(self) -> Intervals:
         """95 % bootstrap intervals of all metrics, ``(low, high)``, nested as ``metrics``."""
-        samples = {
-            direction: resampled([getattr(self.ranks, direction)], self.video_of_query(direction), self.gallery)
-            for direction in DIRECTIONS
-        }
-        return {direction: named(*interval(each[:, 0])) for direction, each in samples.items()}
+        return Seeds((self,)).intervals
 
     def interval(self, direction: str = "t2v", metric: str = "R1") -> tuple[float, float]:
         """The 95 % bootstrap interval of one metric: its spread over other videos of the same kind."""
@@ -124,9 +120,6 @@ class Evaluation:
         file = file / RESULT if file.is_dir() else file
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            content.setdefault("max_tokens", content.get("words"))  # what version 0.1 called it
-            content.setdefault("protocol", "clean")  # the only one of versions that did not save it
-            content.setdefault("uncaptioned", [])  # not counted by earlier versions
             saved = {name: content[name] for name in SAVED}
         except FileNotFoundError as error:
             raise EvaluationError(f"{file} does not exist; `centerclip evaluate --output DIR` writes one.") from error
@@ -137,33 +130,6 @@ class Evaluation:
         if not _nearly_equal(summaries(result.ranks), result.metrics):
             raise EvaluationError(f"{file} and {QUERIES} beside it are from different evaluations; run it again.")
         return result
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """``second`` minus ``first``, in both directions."""
-
-    first: Evaluation
-    second: Evaluation
-    difference: Metrics
-    intervals: Intervals  # 95 % bootstrap intervals of the differences, from the same samples for both
-
-    def clear(self, direction: str, metric: str) -> bool:
-        """Whether the interval of a difference excludes zero."""
-        low, high = self.intervals[direction][metric]
-        return low > 0 or high < 0
-
-
-def compare(first: Evaluation, second: Evaluation) -> Comparison:
-    """Compare two evaluations of the same split, data and gallery (else EvaluationError) by a paired bootstrap."""
-    check_same(first, second)
-    difference: Metrics = {}
-    intervals: Intervals = {}
-    for direction in DIRECTIONS:
-        samples, before = paired_samples([first, second], direction), first.metrics[direction]
-        intervals[direction] = named(*interval(samples[:, 1] - samples[:, 0]))
-        difference[direction] = {name: second.metrics[direction][name] - before[name] for name in NAMES}
-    return Comparison(first, second, difference, intervals)
 
 
 def check_same(first: Evaluation, second: Evaluation) -> None:
@@ -221,7 +187,11 @@ class Seeds:
     def intervals(self) -> Intervals:
         """95 % intervals of the means, over videos; the seeds are not resampled."""
         means = {direction: paired_samples(self.results, direction).mean(axis=1) for direction in DIRECTIONS}
-        return {direction: named(*interval(samples)) for direction, samples in means.items()}
+        bounds = {direction: zip(*interval(samples), strict=True) for direction, samples in means.items()}
+        return {
+            direction: {name: (float(low), float(high)) for name, (low, high) in zip(NAMES, pairs, strict=True)}
+            for direction, pairs in bounds.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -233,13 +203,18 @@ class Gain:
     high: float
     seeds: tuple[float, ...]  # the gain of each seed over the same seed
 
+    @property
+    def clear(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.low > 0 or self.high < 0
+
     def __str__(self) -> str:
         text = f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
         return text if len(self.seeds) == 1 else f"{text}, seeds {min(self.seeds):+.1f} to {max(self.seeds):+.1f}"
 
 
-def gain(first: Seeds, second: Seeds, direction: str = "t2v", metric: str = "R1") -> Gain:
-    """``second`` minus ``first``, by a paired bootstrap over videos of the means over seeds.
+def gains(first: Seeds, second: Seeds, direction: str = "t2v") -> dict[str, Gain]:
+    """``second`` minus ``first`` by metric, by a paired bootstrap over videos of the means over seeds.
 
     Raises:
         EvaluationError: they are of different data, or have different numbers of seeds.
@@ -249,12 +224,28 @@ def gain(first: Seeds, second: Seeds, direction: str = "t2v", metric: str = "R1"
             f"{len(first.results)} seeds cannot be compared with {len(second.results)}; run the same number of both."
         )
     check_same(first.results[0], second.results[0])
-    samples = paired_samples((*first.results, *second.results), direction)[:, :, NAMES.index(metric)]
-    count = len(first.results)  # samples is [samples, 2 * count]
-    low, high = interval(samples[:, count:].mean(axis=1) - samples[:, :count].mean(axis=1))
-    values = zip(first.values(direction, metric), second.values(direction, metric), strict=True)
-    differences = [b - a for a, b in values]
-    return Gain(float(np.mean(differences)), float(low), float(high), tuple(differences))
+    samples = paired_samples((*first.results, *second.results), direction)  # [samples, 2 * count, 5]
+    count = len(first.results)
+    bounds = zip(*interval(samples[:, count:].mean(axis=1) - samples[:, :count].mean(axis=1)), strict=True)
+    found = {}
+    for name, (low, high) in zip(NAMES, bounds, strict=True):
+        values = zip(first.values(direction, name), second.values(direction, name), strict=True)
+        differences = [b - a for a, b in values]
+        found[name] = Gain(float(np.mean(differences)), float(low), float(high), tuple(differences))
+    return found
+
+
+def compare(first: Evaluation, second: Evaluation) -> dict[str, dict[str, Gain]]:
+    """``second`` minus ``first``, by direction and metric; EvaluationError unless split, gallery and data are equal."""
+    return {direction: gains(Seeds((first,)), Seeds((second,)), direction) for direction in DIRECTIONS}
+
+
+def differences(compared: dict[str, dict[str, Gain]]) -> dict[str, Any]:
+    """What :func:`compare` found, for programs: ``difference`` and ``intervals``, nested as metrics are."""
+    return {
+        "difference": {each: {name: gain.mean for name, gain in found.items()} for each, found in compared.items()},
+        "intervals": {each: {name: (g.low, g.high) for name, g in found.items()} for each, found in compared.items()},
+    }
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:

@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import Any, Literal
 
 from ..errors import extras_named
-from ..evaluation import gain
+from ..evaluation import gains
 from ..files import write_atomic
 from ..reports.catalogue import Report
 from ..reports.runs import Outcome
@@ -85,7 +85,7 @@ def _draw_series(panel: Any, kind: str, axis: str, series: Sequence[Outcome], co
     base = 1.0 if kind == "time" else _value(none, kind)
     panel.axhline(base, color=colour, linestyle="--", linewidth=1, label="no clustering")
     if kind == "recall":
-        bounds = [gain(none.seeds, each.seeds) for each in points]
+        bounds = [gains(none.seeds, each.seeds)["R1"] for each in points]
         low, high = [base + each.low for each in bounds], [base + each.high for each in bounds]
         panel.fill_between(x, low, high, color=colour, alpha=0.15)
 
@@ -106,7 +106,7 @@ def draw_gains(report: Report, outcomes: Sequence[Outcome], folder: Path, *, sma
     panels: Any = figure.subplots(1, len(GAIN_PANELS), sharey=True, width_ratios=(1.2, 1.2, 0.8))
     for place, row in enumerate(rows):
         for panel, direction in zip(panels, ("t2v", "v2t"), strict=False):
-            over = gain(baseline.seeds, row.seeds, direction)
+            over = gains(baseline.seeds, row.seeds, direction)["R1"]
             panel.plot([over.low, over.high], [place, place], color=COLOURS[0], linewidth=1.5)
             panel.plot(over.mean, place, "o", color=COLOURS[0])
             if len(over.seeds) > 1:

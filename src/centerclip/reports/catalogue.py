@@ -1,18 +1,35 @@
-"""Every table and figure of the paper, and one beyond it: what is run for each row, and what was published."""
+"""Every table and figure of the paper, and one beyond it: what is run for each row, and what was published.
+
+A row becomes a :class:`Plan`: the recipe that is run for it, the paper's or the same scaled to a laptop.
+"""
 
 import math
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
+from ..cluster import Setting, Stage
+from ..data.benchmark import format_of
+from ..data.formats import Protocol
 from ..errors import ReportError
+from ..evaluation.costs import multiply_adds
 from ..evaluation.metrics import NAMES
 from ..extend import methods
+from ..training.recipe import Recipe, read_recipe, recipes_folder
 
 Kind = Literal["table", "comparison", "curves", "picture"]  # a comparison is a table with a baseline, and drawn
+SMALL = "minivtt/comparison"
+FULL_BLOCKS, FULL_PATCHES, FULL_FRAMES = 12, 49, 12  # of ViT-B/32 and the short-video benchmarks
+SMALL_BLOCKS, SMALL_PATCHES, SMALL_FRAMES = 6, 36, 12
+LONG_FRAMES = 60  # of ActivityNet
+FULL_EPOCHS = 5  # of the short-video benchmarks
+QUICK = ("train.epochs=1",)
+TERAFLOPS = 30.0  # a cautious sustained rate of one recent GPU in half precision
+WIDTH, MLP_WIDTH, BLOCKS = 768, 3072, 12  # of ViT-B
 
 
 @dataclass(frozen=True)
@@ -146,3 +163,157 @@ def _methods() -> Iterator[Row]:
     names |= {f"{name}:B6-4,49": name for name in methods.names()}  # those that are installed
     for setting, label in names.items():
         yield Row(label, "msrvtt/b32-none", (f"model.clustering={setting}",))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A row with the recipe that is run for it."""
+
+    row: Row
+    recipe: Recipe
+
+    @property
+    def setting(self) -> Setting:
+        """The clustering that is run."""
+        return Setting.parse(self.recipe.model.clustering)
+
+    @property
+    def x(self) -> int:
+        """The value of the row on the axis of its figure."""
+        stage = self.setting.stages[0]
+        return {"block B": stage.block, "clusters K": stage.k, "segments S": stage.segments}[self.row.axis]
+
+    @property
+    def title(self) -> str:
+        """The label of the row, with what was run where that differs from it."""
+        model, train, label = self.recipe.model, self.recipe.train, self.row.label
+        actual = []
+        if model.clustering != "none" and model.clustering not in label.replace("k-medoids++, ", ""):
+            actual.append(model.clustering)
+        if "frames" in label and str(model.frames) not in label:
+            actual.append(f"{model.frames} frames")
+        if "epochs" in label and f"{train.lr:g}" not in label:
+            actual.append(f"lr {train.lr:g}, {train.epochs} epochs")
+        return f"{label} ({', '.join(actual)})" if actual else label
+
+    def with_seed(self, number: int) -> "Plan":
+        """The same run with the recipe's seed plus ``number``; a row that is not trained has no seed."""
+        if self.row.zero_shot or not number:
+            return self
+        train = self.recipe.train.model_copy(update={"seed": self.recipe.train.seed + number})
+        return replace(self, recipe=self.recipe.model_copy(update={"train": train}))
+
+
+def make_plans(
+    report: Report,
+    *,
+    small: bool,
+    quick: bool = False,
+    start: str | None = None,
+    select_on: str | None = None,
+    protocol: Protocol | None = None,
+    training: bool = True,
+) -> list[Plan]:
+    """The runs of a report, in its order.
+
+    Args:
+        report: a table or curves.
+        small: on MiniVTT with the small model: blocks, patches and frames in proportion. Rows that need the same run
+            are kept once. Rows of a larger tower are left out, and all but the first benchmark of a report on several,
+            since all of them would be MiniVTT.
+        quick: one epoch.
+        start: the model that runs start from, instead of the recipe's; rows of a larger tower are left out then too.
+        select_on: the split that chooses the best epoch, instead of the recipe's.
+        protocol: instead of the recipes', which is ``published`` for the paper's tables and ``clean`` on MiniVTT.
+        training: if not, rows are evaluated with the weights that they start from.
+    """
+    plans: list[Plan] = []
+    overrides = [f"protocol={protocol}"] if protocol else []
+    small_recipe = read_recipe(_file(SMALL), overrides)
+    for each in report.rows:
+        if small and (each.series, each.part) != (report.rows[0].series, report.rows[0].part):
+            continue
+        row = each if training else replace(each, zero_shot=True)
+        changes = [*row.changes, *(QUICK if quick else ()), *overrides]
+        recipe = read_recipe(_file(row.recipe), changes)
+        if "patch16" in recipe.model.start and (small or start):
+            continue
+        if small:
+            recipe = scaled(recipe, read_recipe(_file(row.recipe)), small_recipe, quick=quick)
+            row = replace(row, part="", series="MiniVTT" if row.series else "")
+        model = recipe.model.model_copy(update={"start": start} if start else {})
+        data = recipe.data.model_copy(update={"validate_on": select_on} if select_on else {})
+        plan = Plan(row, recipe.model_copy(update={"model": model, "data": data}))
+        if not any(_same_run(plan, other) for other in plans):
+            plans.append(plan)
+    return plans
+
+
+def scaled(recipe: Recipe, usual: Recipe, small: Recipe, *, quick: bool = False) -> Recipe:
+    """The recipe for MiniVTT that is to the ``small`` model's what this one is to ViT-B/32.
+
+    ``usual`` is the same without the row's changes: the learning rate is scaled by how much the row's differs from it.
+    """
+    long = recipe.model.frames > FULL_FRAMES
+    frames = max(1, recipe.model.frames * SMALL_FRAMES // (LONG_FRAMES if long else FULL_FRAMES))
+    setting = scaled_setting(Setting.parse(recipe.model.clustering), recipe.model.frames, frames)
+    model = {"clustering": str(setting), "frames": frames, "temporal": recipe.model.temporal}
+    epochs = 1 if quick else math.ceil(small.train.epochs * recipe.train.epochs / FULL_EPOCHS)
+    train = {"lr": small.train.lr * recipe.train.lr / usual.train.lr, "epochs": epochs}
+    parts = {"model": small.model.model_copy(update=model), "train": small.train.model_copy(update=train)}
+    return small.model_copy(update=parts)
+
+
+def scaled_setting(setting: Setting, frames: int, small_frames: int) -> Setting:
+    """The same setting for half the blocks, 36 patches and fewer frames; segments keep their length where possible."""
+    stages: list[Stage] = []
+    sequences, length = small_frames, SMALL_PATCHES
+    for stage in setting.stages:
+        block = min(SMALL_BLOCKS - 1, max(1, round(stage.block * SMALL_BLOCKS / FULL_BLOCKS)))
+        wanted = stage.segments * small_frames / frames
+        segments = min((s for s in range(1, sequences + 1) if sequences % s == 0), key=lambda s: abs(s - wanted))
+        available = length * sequences // segments
+        k = length if setting.method == "pooling" else round(stage.k * SMALL_PATCHES / FULL_PATCHES)
+        stages.append(Stage(block, segments, min(max(1, k), available)))
+        sequences, length = segments, stages[-1].k
+    return replace(setting, stages=tuple(stages))
+
+
+def training_pairs(recipe: Recipe) -> int:
+    """Pairs of an epoch, from the published sizes of the benchmark; 0 where there are none."""
+    published = format_of(recipe.data.benchmark).published
+    size = published.get("train") or published.get("train+val")
+    if size is None:
+        return 0
+    return size.videos if recipe.data.items == "videos" else size.captions or size.videos
+
+
+def expected_hours(plan: Plan, *, gpus: int, teraflops: float = TERAFLOPS) -> float:
+    """Hours of training a row on ``gpus`` by arithmetic alone: forward and backward passes of the vision tower.
+
+    Decoding, text and validation come on top, and slow disks may leave GPUs idle.
+    """
+    if plan.row.zero_shot:
+        return 0.0
+    recipe = plan.recipe
+    patch = 16 if "patch16" in recipe.model.start else 32
+    tower = SimpleNamespace(
+        hidden_size=WIDTH, intermediate_size=MLP_WIDTH, num_hidden_layers=BLOCKS, num_channels=3, patch_size=patch
+    )
+    forward = multiply_adds(tower, plan.setting, recipe.model.frames, (224 // patch) ** 2)
+    operations = 2 * 3 * forward * training_pairs(recipe) * recipe.train.epochs  # a backward pass is two forward passes
+    return operations / (gpus * teraflops * 1e12) / 3600
+
+
+def file_name(setting: str) -> str:
+    """A setting as part of a file's name."""
+    return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in setting)
+
+
+def _file(recipe: str) -> Path:
+    return recipes_folder() / f"{recipe}.toml"
+
+
+def _same_run(first: Plan, second: Plan) -> bool:
+    parts = [(plan.row.zero_shot, plan.row.part, plan.row.series, plan.row.axis) for plan in (first, second)]
+    return parts[0] == parts[1] and not first.recipe.differences(second.recipe)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -30,7 +30,7 @@ from ..parallel import usable_cores
 from ..training.loop import BEST, Progress, Splits, build_model, train
 from ..training.recipe import NO_EFFECT, Recipe
 from ..training.run import finished, open_run
-from .plan import Plan, file_name
+from .catalogue import Plan, file_name
 
 COSTS = "costs.json"
 PEAK = "peak.json"  # peak memory of training: null where it could not be measured
@@ -106,7 +106,7 @@ def run_all(
         folder = folders[recipe_fingerprint(plan)]
         if not (folder / COSTS).exists():
             costs = measure_costs(_open_model(plan, folder, group.device), peak_gb=_read_peak(folder))
-            _write_json(folder / COSTS, costs.to_json())
+            _write_json(folder / COSTS, asdict(costs))
     group.barrier()
     return _outcomes(plans, seeds, lambda plan: folders[recipe_fingerprint(plan)])
 
@@ -239,7 +239,7 @@ def _result_of(folder: Path, recipe: Recipe) -> Path:
 
 def _read_peak(folder: Path) -> float | None:
     try:
-        return float(json.loads((folder / PEAK).read_text(encoding="utf-8"))["gb"]) or None  # 0 was once "not measured"
+        return float(json.loads((folder / PEAK).read_text(encoding="utf-8"))["gb"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..data.benchmark import format_of
-from ..evaluation import gain
+from ..evaluation import gains
 from ..evaluation.metrics import HEADINGS, NAMES
 from ..files import write_atomic
 from .catalogue import Report
@@ -119,7 +119,7 @@ def to_json(report: Report, outcomes: Sequence[Outcome], *, small: bool) -> dict
                 "metrics": each.seeds.metrics,
                 "intervals": each.seeds.intervals,
                 "seeds": [result.metrics for result in each.seeds.results],
-                "costs": each.costs.to_json(),
+                "costs": asdict(each.costs),
                 "published": {
                     direction: {name: each.plan.row.published.metric(direction, name) for name in NAMES}
                     for direction in DIRECTIONS
@@ -169,7 +169,7 @@ def _gains(outcomes: Sequence[Outcome]) -> dict[str, list[str]]:
     baseline = next((each for each in outcomes if is_baseline(each)), None)
     if baseline is None:
         return {}
-    measured = ["" if each is baseline else str(gain(baseline.seeds, each.seeds)) for each in outcomes]
+    measured = ["" if each is baseline else str(gains(baseline.seeds, each.seeds)["R1"]) for each in outcomes]
     columns = {
         "T→V R@1 over baseline": measured,
         "in the paper": [_published_gain(each, baseline) for each in outcomes],

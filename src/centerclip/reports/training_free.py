@@ -21,13 +21,14 @@ from torch.nn.functional import cosine_similarity
 from ..cluster import Setting, Stage
 from ..data import Benchmark, Clip
 from ..errors import ReportError
-from ..evaluation import Comparison, EncodedBenchmark, Evaluation, compare, evaluate_vectors
+from ..evaluation import EncodedBenchmark, Evaluation, Gain, compare, evaluate_vectors
 from ..evaluation.evaluate import decode_clip, failure_text
+from ..evaluation.result import differences
 from ..files import write_atomic
 from ..model import CenterCLIP
 from ..model.pipeline import Decoded, decode_batches, default_decoders
 from ..model.vectors import video_vectors
-from .plan import file_name
+from .catalogue import file_name
 from .table import Table
 
 NONE = "none"
@@ -52,7 +53,7 @@ class SettingResult:
 
     setting: str
     result: Evaluation
-    against_none: Comparison
+    over_none: dict[str, dict[str, Gain]]  # by direction and metric
     closeness: float  # mean cosine of the videos' vectors to those without clustering
     tokens: float  # share of the patch tokens that is left after the last stage; 1 without clustering
 
@@ -173,8 +174,8 @@ def to_json(results: Sequence[SettingResult]) -> dict[str, Any]:
                 "setting": each.setting,
                 "tokens": each.tokens,
                 "metrics": each.result.metrics,
-                "over_none": each.against_none.difference,
-                "intervals": each.against_none.intervals,
+                "over_none": differences(each.over_none)["difference"],
+                "intervals": differences(each.over_none)["intervals"],
                 "cosine": each.closeness,
             }
             for each in results
@@ -288,7 +289,5 @@ def _setting(method: str, stage: Stage) -> str:
 
 
 def _difference(result: SettingResult, direction: str) -> str:
-    comparison = result.against_none
-    low, high = comparison.intervals[direction]["R1"]
-    star = "*" if comparison.clear(direction, "R1") else ""
-    return f"{comparison.difference[direction]['R1']:+.1f} [{low:+.1f}, {high:+.1f}]{star}"
+    gain = result.over_none[direction]["R1"]
+    return f"{gain}{'*' if gain.clear else ''}"

@@ -22,7 +22,6 @@ SETTING_ALIASES = {
     "head_lr": "temporal_lr", "amp": "precision", "dataset": "benchmark", "pretrained": "start",
 }  # fmt: skip
 MAX_LOGIT_SCALE = {"published": 4.6052, "clean": math.log(100)}  # the authors' is rounded
-RECIPE_ALIASES = {"minivtt/stills": "minivtt/images"}  # former names
 NO_EFFECT = ("train.checkpoint_minutes", "train.log_every")  # on the weights, bit for bit
 MAY_CHANGE_ON_RESUME = (*NO_EFFECT, "train.micro_batch")  # the same gradient but for rounding, in less memory
 
@@ -250,7 +249,6 @@ def find_recipe(name: str) -> Path:
     if path.is_file():
         return path
     short = path.with_suffix("").as_posix().removeprefix("recipes/") if path.suffix == ".toml" else path.as_posix()
-    short = RECIPE_ALIASES.get(short, short)
     known = [each for each, _ in list_recipes()]
     if short in known:
         return recipes_folder() / f"{short}.toml"
