@@ -162,6 +162,7 @@ def random_model(tower: str) -> Iterator[Path]:
 
     It, and the cache for what it is converted to, are gone at the end. Nothing is downloaded.
     """
+    from safetensors.torch import save_file
     from transformers import CLIPConfig, CLIPModel
 
     torch.manual_seed(0)
@@ -174,7 +175,8 @@ def random_model(tower: str) -> Iterator[Path]:
     before = os.environ.get("CENTERCLIP_CACHE")
     with tempfile.TemporaryDirectory(prefix="centerclip-bench-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch, "random")
-        CLIPModel(config).save_pretrained(folder)
+        config.save_pretrained(folder)
+        save_file(CLIPModel(config).state_dict(), folder / "model.safetensors", metadata={"format": "pt"})
         (folder / "vocab.json").write_text('{"<|startoftext|>": 0, "<|endoftext|>": 1, "a</w>": 2}')
         (folder / "merges.txt").write_text("#version: 0.2\n")
         os.environ["CENTERCLIP_CACHE"] = scratch
