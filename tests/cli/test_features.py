@@ -17,7 +17,6 @@ from centerclip import CenterCLIP
 from centerclip.cli import app
 from centerclip.data import Benchmark, Clip, load
 from centerclip.evaluation import encode_benchmark, evaluate, retrieval_metrics
-from centerclip.evaluation.features import spans_of
 from tests.data.made_up import clip, text
 from tests.evaluation.made_up import coloured
 from tests.model import tiny
@@ -104,7 +103,7 @@ def test_times_end_where_only_the_start_of_a_video_is_used(tmp_path: Path) -> No
     path = clip(tmp_path / "long.mp4", seconds=2.0)
     videos = (Clip("whole", path, ("a",)), Clip("start", path, ("b",), end=1.0), Clip("short", path, ("c",), end=9.0))
     encoded = encode_benchmark(model, Benchmark("folder", "test", videos), workers=1)
-    whole, start, short = spans_of(model, encoded)
+    whole, start, short = encoded.spans
     assert whole == short == [(0.0, pytest.approx(1.0)), (pytest.approx(1.0), pytest.approx(2.0))]
     assert start == [(0.0, pytest.approx(0.5)), (pytest.approx(0.5), pytest.approx(1.0))]
     assert torch.allclose(encoded.segments[0], encoded.segments[2], atol=1e-5)  # rows of one batch may round apart

@@ -173,7 +173,7 @@ def features(
     split = check_names(sources[0] if root else "folder", split, clustering)
     from ..data import Benchmark, Clip, DataError, load
     from ..evaluation import encode_benchmark
-    from ..evaluation.features import save_features, spans_of
+    from ..evaluation.evaluate import save_features
     from ..files import find_videos
 
     opened = open_model(model, clustering, frames, device)
@@ -191,7 +191,6 @@ def features(
             opened, data, captions=root is not None, batch_size=batch_size, workers=workers, allow_unreadable=True,
             on_progress=bar.kind,
         )  # fmt: skip
-        spans = spans_of(opened, encoded, bar.kind)
     about = {
         "model": model,
         "clustering": str(opened.clustering),
@@ -200,10 +199,10 @@ def features(
         "protocol": opened.protocol,
         "data": f"{data.name} {data.split} {encoded.benchmark.fingerprint}" if root else "files",
     }
-    written = save_features(encoded, spans, output, rule=rule or opened.rule, about=about, form=form)
+    written = save_features(encoded, output, rule=rule or opened.rule, about=about, form=form)
     counts = {
         "videos": len(encoded.segments),
-        "segments": sum(map(len, spans)),
+        "segments": sum(map(len, encoded.spans)),
         "texts": len(encoded.texts),
         "width": opened.width,
     }

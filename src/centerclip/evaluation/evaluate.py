@@ -1,14 +1,17 @@
 """``evaluate(model, benchmark)``: encode, in one process or shared by several, and rank.
 
 The numbers are the same for any number of processes: so are the batches, and ranks are exact. Encoding is in float32,
-on a GPU too: the half precision that search uses there could change some ranks.
+on a GPU too: the half precision that search uses there could change some ranks. ``save_features`` exports the vectors.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch import distributed as dist
@@ -16,14 +19,17 @@ from torch import distributed as dist
 from ..data import Benchmark, Clip
 from ..distributed import Processes
 from ..errors import EvaluationError, first_few
+from ..files import write_atomic
 from ..model import CenterCLIP
 from ..model.pipeline import Deliver, Window, encode_in_order, read_squares
 from ..model.vectors import Rule, video_vectors
 from ..video import VideoError
 from .metrics import summaries
 from .ranking import rank_vectors
-from .result import TOP_CANDIDATES, Evaluation
+from .result import TOP_CANDIDATES, Evaluation, write_csv
 
+Form = Literal["safetensors", "npz"]
+Spans = list[tuple[float, float]]  # start and end of every segment that is real, in seconds
 TEXT_BATCH = 256  # sentences; a small tensor even for large models
 OnProgress = Callable[[str, int, int], None]  # kind of work ("videos", "sentences"), finished, total
 
@@ -40,6 +46,7 @@ class EncodedBenchmark:
     segments: Tensor  # [V, S, D], each of norm 1
     mask: Tensor  # [V, S], True where a segment is real
     texts: Tensor  # [C, D], each of norm 1; [0, D] when captions were left out
+    spans: tuple[Spans, ...] = ()  # of each video
     unreadable: dict[str, str] = field(default_factory=dict)  # why, by video id
 
 
@@ -127,7 +134,7 @@ def encode_benchmark(
     group = group or Processes(0, 1, model.device)
     # The smallest of the processes' batch sizes: free memory may differ, batches must not.
     size = int(_together(group, torch.tensor([batch_size or model.batch_size()])).min())
-    segments, mask, unreadable = _encode_videos(model, benchmark, group, size, workers, on_progress)
+    segments, mask, spans, unreadable = _encode_videos(model, benchmark, group, size, workers, on_progress)
     if unreadable and not allow_unreadable:
         first, reason = next(iter(unreadable.items()))
         raise EvaluationError(
@@ -142,7 +149,7 @@ def encode_benchmark(
         )
     benchmark = replace(benchmark, videos=kept) if unreadable else benchmark
     texts = _encode_sentences(model, benchmark.captions if captions else (), group, on_progress)
-    return EncodedBenchmark(benchmark, segments, mask, texts, unreadable)
+    return EncodedBenchmark(benchmark, segments, mask, texts, tuple(spans[clip.id] for clip in kept), unreadable)
 
 
 def _own(group: Processes, count: int, batch: int) -> list[int]:
@@ -172,12 +179,13 @@ def _encode_sentences(model: CenterCLIP, sentences: Sequence[str], group: Proces
 
 def _encode_videos(
     model: CenterCLIP, benchmark: Benchmark, group: Processes, size: int, workers: int | None, on_progress: OnProgress
-) -> tuple[Tensor, Tensor, dict[str, str]]:
-    """segments ``[V, S, D]`` and mask ``[V, S]`` of the videos that can be read, in order, and why others cannot."""
+) -> tuple[Tensor, Tensor, dict[str, Spans], dict[str, str]]:
+    """segments ``[V, S, D]``, mask ``[V, S]`` and spans of the videos that can be read, and why others cannot."""
     mine = _own(group, len(benchmark), size)
     segments = [torch.zeros(0, model.segments, model.width)]
     masks = [torch.zeros(0, model.segments, dtype=torch.bool)]
     places: list[int] = []
+    spans: dict[str, Spans] = {}
     failures: dict[str, str] = {}
     clips = [benchmark.videos[place] for place in mine]
     results = encode_in_order(model, clips, partial(decode_clip, model), batch_size=size, decoders=workers, half=False)
@@ -189,19 +197,23 @@ def _encode_videos(
         segments.append(torch.from_numpy(each.segments)[None])
         masks.append(torch.from_numpy(each.mask)[None])
         places.append(mine[number])
+        spans[each.item.id] = each.info or []
     if group.world > 1:
-        everyones: list[dict[str, str]] = [{} for _ in range(group.world)]
-        dist.all_gather_object(everyones, failures)
-        failures = {video: reason for each in everyones for video, reason in each.items()}
+        everyones: list[tuple[dict[str, Spans], dict[str, str]]] = [({}, {})] * group.world
+        dist.all_gather_object(everyones, (spans, failures))
+        spans = {video: each for own, _ in everyones for video, each in own.items()}
+        failures = {video: reason for _, own in everyones for video, reason in own.items()}
     order = _together(group, torch.tensor(places, dtype=torch.int64)).argsort()
     found = {clip.id: failures[clip.id] for clip in benchmark.videos if clip.id in failures}
-    return _together(group, torch.cat(segments))[order], _together(group, torch.cat(masks))[order], found
+    return _together(group, torch.cat(segments))[order], _together(group, torch.cat(masks))[order], spans, found
 
 
-def decode_clip(model: CenterCLIP, clip: Clip, deliver: Deliver) -> None:
-    """Decode the frames of a benchmark's video that ``model`` takes."""
+def decode_clip(model: CenterCLIP, clip: Clip, deliver: Deliver) -> Spans:
+    """Decode the frames of a benchmark's video that ``model`` takes; returns the times of its segments."""
     frames = read_squares(model.preprocess, clip.path, model.frames, end=clip.end)
     deliver(0, Window(frames.rgb, frames.mask))
+    end = frames.duration if clip.end is None else min(clip.end, frames.duration)
+    return model.spans((0.0, end), int(frames.mask.sum()))
 
 
 def failure_text(error: Exception) -> str:
@@ -216,3 +228,66 @@ def _check(vectors: Tensor, name: Callable[[int], str]) -> None:
             f"the model gives NaN or infinity for {len(wrong):,} of {len(vectors):,} vectors, first for "
             f"{name(int(wrong[0]))}; its weights may be damaged, or training may have diverged."
         )
+
+
+def save_features(
+    encoded: EncodedBenchmark,
+    folder: str | Path,
+    *,
+    rule: Rule,
+    about: Mapping[str, str],
+    form: Form = "safetensors",
+) -> list[Path]:
+    """Write the vectors of a benchmark, each file atomically.
+
+    Row ``i`` of the tensors of ``videos`` is the video of the lines in ``videos.csv`` whose ``row`` is ``i``, one line
+    for each real segment; row ``i`` of ``texts`` is line ``i`` of ``texts.csv``, counted from 0 below the header.
+    There are no ``texts`` where there are no captions.
+
+    Args:
+        encoded: ``segments [V, S, D]``, ``mask [V, S]``, ``texts [C, D]``, and the times of segments.
+        folder: where the files go that are returned.
+        rule: how ``vectors [V, D]`` are made of segments: their dot products with texts are the similarities.
+        about: kept in safetensors files as metadata.
+        form: ``safetensors`` or ``npz``.
+    """
+    target = Path(folder).expanduser()
+    target.mkdir(parents=True, exist_ok=True)
+    clips = encoded.benchmark.videos
+    tensors = {
+        "segments": encoded.segments.numpy(),
+        "mask": encoded.mask.numpy(),
+        "vectors": video_vectors(encoded.segments, encoded.mask, rule=rule).numpy(),
+    }
+    lines = [
+        (row, clip.id, clip.path, segment, f"{start:.3f}", f"{end:.3f}")
+        for row, (clip, clip_spans) in enumerate(zip(clips, encoded.spans, strict=True))
+        for segment, (start, end) in enumerate(clip_spans)
+    ]
+    header = ("row", "id", "path", "segment", "start", "end")
+    written = [
+        write_atomic(target / f"videos.{form}", _tensor_writer(tensors, form, about)),
+        write_csv(target / "videos.csv", header, lines),
+    ]
+    if len(encoded.texts):
+        owners = (clips[place].id for place in encoded.benchmark.video_of_caption)
+        pairs = zip(encoded.benchmark.captions, owners, strict=True)
+        vectors = {"vectors": encoded.texts.numpy()}
+        written += [
+            write_atomic(target / f"texts.{form}", _tensor_writer(vectors, form, about)),
+            write_csv(target / "texts.csv", ("caption", "video"), pairs),
+        ]
+    return written
+
+
+def _tensor_writer(tensors: dict[str, np.ndarray], form: Form, about: Mapping[str, str]) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        from safetensors.numpy import save_file
+
+        if form == "safetensors":
+            save_file({name: np.ascontiguousarray(each) for name, each in tensors.items()}, path, dict(about))
+            return
+        with path.open("wb") as file:  # given a name, NumPy would add a suffix
+            np.savez(file, **tensors)  # type: ignore[arg-type]
+
+    return write

@@ -220,7 +220,7 @@ def _evaluate(
     return found
 
 
-def _stacked(batch: list[Decoded[Clip, None]]) -> tuple[Tensor, Tensor]:
+def _stacked(batch: list[Decoded[Clip, Any]]) -> tuple[Tensor, Tensor]:
     """rgb ``[V, T, size, size, 3]`` and mask ``[V, T]`` of decoded videos."""
     for each in batch:
         if each.error is not None:
