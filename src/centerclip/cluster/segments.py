@@ -27,6 +27,7 @@ class Centers(NamedTuple):
     places: Array | None  # [V*S, K, 3]: frame in the video, row, column of every kept token; None unless asked for
     assignment: Array | None  # [V*S, N]: the centre each token belongs to; None if the method has none
     sizes: Array | None = None  # [V*S, K]: how many tokens each stands for; None if the method has no clusters
+    bias: Array | None = None  # [V*S, prefix + K]: what a proportional setting adds to the keys of later blocks
 
 
 def centers(
@@ -111,16 +112,6 @@ def centers(
     return Centers(xp.concatenate([averaged, kept], 1), ids, found, assignment, after)
 
 
-class Reduced(NamedTuple):
-    """What a stage of a :class:`~centerclip.cluster.Setting` leaves; pooling has tokens alone."""
-
-    tokens: Array  # [V*S, prefix + K, D]
-    ids: Array | None = None  # [V*S, K]
-    assignment: Array | None = None  # [V*S, N]
-    sizes: Array | None = None  # [V*S, K], of a proportional setting: for the next stage
-    bias: Array | None = None  # [V*S, prefix + K], of a proportional setting: for the attention of later blocks
-
-
 def reduce_stage(
     hidden: Array,
     setting: Setting,
@@ -131,8 +122,8 @@ def reduce_stage(
     scores: Array | None = None,
     sizes: Array | None = None,
     training: bool = False,
-) -> Reduced:
-    """Run stage ``number`` (from 0) of a setting, whatever its method.
+) -> Centers:
+    """Run stage ``number`` (from 0) of a setting, whatever its method; pooling gives tokens alone.
 
     Args:
         hidden: ``[V*sequences, prefix + L, D]``: of the frames, or of the segments that the stage before left.
@@ -147,7 +138,7 @@ def reduce_stage(
     stage = setting.stages[number]
     sequences = setting.stages[number - 1].segments if number else frames
     if setting.method == "pooling":
-        return Reduced(pooling(hidden, frames=sequences, segments=stage.segments))
+        return Centers(pooling(hidden, frames=sequences, segments=stage.segments), None, None, None)
     kept = centers(
         hidden,
         frames=sequences,
@@ -163,11 +154,10 @@ def reduce_stage(
         locate=False,
     )
     if not setting.proportional:
-        return Reduced(kept.tokens, kept.ids, kept.assignment)
+        return kept._replace(sizes=None)
     if kept.sizes is None:
         raise ClusterError(f'"{setting}": [proportional] needs clusters, and the method returns ids alone')
-    bias = size_bias(kept.sizes, frames / stage.segments, prefix)
-    return Reduced(kept.tokens, kept.ids, kept.assignment, kept.sizes, bias)
+    return kept._replace(bias=size_bias(kept.sizes, frames / stage.segments, prefix))
 
 
 def _check_chosen(method: str | Chooser, ids: Any, segments: int, k: int, tokens: int) -> None:
