@@ -1,4 +1,4 @@
-"""``centerclip models``: which there are; ``export``: one that runs without torch; ``show``: which patches one keeps."""
+"""``centerclip models`` lists models, ``export`` writes one without torch, ``show`` draws what one keeps of a video."""
 
 from functools import partial
 from pathlib import Path
