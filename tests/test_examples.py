@@ -44,8 +44,8 @@ def test_training_on_ones_own_clips(tmp_path, monkeypatch):
 
 def test_comparing_two_methods(tmp_path, monkeypatch):
     names = run("comparing", tmp_path, monkeypatch)
-    low, high = names["intervals"][0]
-    assert low <= names["differences"][0] <= high
+    gain = names["gains"]["R1"]
+    assert gain.low <= names["differences"][0] <= gain.high
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)

@@ -58,7 +58,7 @@ def test_exactly_the_kept_patches_are_bright(clip: Path) -> None:
     patches = kept_patches(center_clip("B2-4,6"), clip)
     assert patches.places.shape == (4, 6, 3)
     assert patches.tokens.shape == (12, SIDE * SIDE, 32)
-    drawn = centre_sheet([("", patches, segment) for segment in range(4)])
+    drawn = centre_sheet(patches)
     for frame in range(12):
         places = patches.places[frame // 3]
         kept = {(row, column) for at, row, column in places.tolist() if at == frame}

@@ -79,7 +79,7 @@ def get_hosted(
         typer.echo(licence + unclear)
     if folder is None:
         if as_json:
-            typer.echo(json.dumps(about, indent=2))
+            print_json(about)
         return
     if not yes and (as_json or not typer.confirm("Fetch it?")):
         typer.echo("centerclip: nothing was fetched; --yes does not ask.", err=True)
@@ -87,7 +87,7 @@ def get_hosted(
     with progress("files", quiet=as_json) as bar:
         videos = get(offer, folder.expanduser(), on_progress=bar)
     if as_json:
-        typer.echo(json.dumps({**about, "folder": str(folder), "videos": videos}, indent=2))
+        print_json({**about, "folder": str(folder), "videos": videos})
     else:
         typer.echo(f"{videos:,} videos in {folder}: centerclip evaluate MODEL folder --root {folder}")
 

@@ -63,9 +63,8 @@ def show(
         raise typer.BadParameter(f"--segment {segment}: there are {opened.clustering.stages[0].segments} segments")
     with Console(stderr=True).status("reading and drawing"):
         patches = kept_patches(opened, video, start=start, end=end)
-        rows = [(f"segment {n + 1}: {a:.1f} to {b:.1f} s", patches, n) for n, (a, b) in enumerate(patches.spans)]
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(output, centre_sheet(rows).save)
+        write_atomic(output, centre_sheet(patches).save)
         if tsne:
             tsne.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(tsne, partial(token_map(patches.segment(segment - 1)).savefig, dpi=150))

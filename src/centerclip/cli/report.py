@@ -220,7 +220,7 @@ def _picture(report: "Report", name: str, video: Path | None, clustering: str | 
     from ..bundled import demo_clips
     from ..model import CenterCLIP
     from ..plots.figures import save_figure
-    from ..plots.tokens import centre_sheet, kept_patches, sheet_figure, token_map
+    from ..plots.tokens import kept_patches, segment_rows, sheet_figure, token_map
     from ..reports.training_free import usual_stage
 
     model = CenterCLIP.from_pretrained(name)
@@ -245,4 +245,4 @@ def _picture(report: "Report", name: str, video: Path | None, clustering: str | 
             title = f"{model.frames // segments} frames a segment, {model.clustering}"
             rows.append((title, kept_patches(model, clip), 0))
         caption = f"{clip.name}, first segment; model {name}; patches of the {first.k} centres are bright"
-        return save_figure(sheet_figure(centre_sheet(rows)), output / report.name, caption=caption)
+        return save_figure(sheet_figure(segment_rows(rows)), output / report.name, caption=caption)

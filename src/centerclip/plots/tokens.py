@@ -114,7 +114,14 @@ def final_clusters(steps: list[KeptTokens], frames: int) -> Tensor | None:
     return clusters.reshape(frames, -1)
 
 
-def centre_sheet(rows: Sequence[tuple[str, KeptPatches, int]]) -> Image.Image:
+def centre_sheet(patches: KeptPatches) -> Image.Image:
+    """All frames of a video, one row for each segment, as :func:`segment_rows` draws them."""
+    return segment_rows(
+        [(f"segment {n + 1}: {start:.1f} to {end:.1f} s", patches, n) for n, (start, end) in enumerate(patches.spans)]
+    )
+
+
+def segment_rows(rows: Sequence[tuple[str, KeptPatches, int]]) -> Image.Image:
     """Frames with kept patches in their own colours and outlined, the others dimmed.
 
     Args:

@@ -8,10 +8,9 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
@@ -34,7 +33,6 @@ from .catalogue import Plan, file_name
 
 COSTS = "costs.json"
 PEAK = "peak.json"  # peak memory of training: null where it could not be measured
-THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +261,7 @@ def _run_in_parallel(
     cores = max(1, usable_cores() // jobs)
     folders: dict[str, Path] = {}
     context = get_context("spawn")
-    with _threads(cores), ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_process, initargs=(cores,)) as pool:
         futures = {
             pool.submit(_run_in_process, plan, root, runs, cores if workers is None else workers): name
             for name, plan in wanted.items()
@@ -285,8 +283,9 @@ def _run_in_parallel(
     return folders
 
 
-def _end_with_parent() -> None:
-    """Stop this process when the one that started it ends: a training saves a checkpoint first."""
+def _start_process(threads: int) -> None:
+    """Compute with so many threads, and stop when the process that started this one ends: training saves first."""
+    torch.set_num_threads(threads)
     parent = parent_process()
     assert parent is not None  # only called in a process of the pool
 
@@ -303,15 +302,3 @@ def _run_in_process(plan: Plan, root: Path, runs: Path, workers: int) -> Path:
         return run_plan(plan, root, runs, Processes(0, 1, torch.device("cpu")), workers=workers)
     except CenterClipError as error:
         raise ReportError(f"{plan.title}: {error}") from None
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Processes that start inside compute with ``count`` threads: torch reads this when it is imported."""
-    before = os.environ.get(THREADS_VARIABLE)
-    os.environ[THREADS_VARIABLE] = str(count)
-    try:
-        yield
-    finally:
-        del os.environ[THREADS_VARIABLE]
-        os.environ |= {} if before is None else {THREADS_VARIABLE: before}
