@@ -80,6 +80,21 @@ bench: .venv/ready ## measure the speed claims (about ten minutes)
 	$(BIN)/centerclip bench encoder --quick
 	$(BIN)/centerclip bench memory --quick
 
+MINUTES ?= 10
+soak: .venv/ready ## inject faults for MINUTES each: kills, damaged media, hostile requests, 256 clients; prints counts
+	PYTHONPATH=. $(BIN)/python benchmarks/faults/soak.py --minutes $(MINUTES)
+
+licences: .venv/ready ## list the licences of all dependencies, and check them
+	$(BIN)/python scripts/supply_chain.py licences
+
+sbom: .venv/ready ## write sbom.json, what is installed with which version and licence (CycloneDX)
+	$(BIN)/python scripts/supply_chain.py sbom > sbom.json
+
+audit: ## look for known vulnerabilities in the pinned versions; needs the package index
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	.venv-audit/bin/pip-audit --disable-pip --no-deps -r constraints.txt
+
 clean: ## remove the virtual environment
 	rm -rf .venv
 
@@ -117,5 +132,5 @@ reports: .venv/ready ## every table and figure of the paper and beyond on MiniVT
 	$(BIN)/centerclip train minivtt/comparison --root data/minivtt-2000
 	$(BIN)/centerclip report training-free runs/minivtt-comparison/best --root data/minivtt-2000 -o docs/results
 
-.PHONY: help demo docs dist test test-install test-mteb test-load browser font minivtt reports reference lint format bench clean
+.PHONY: help demo docs dist test test-install test-mteb test-load browser font minivtt reports reference lint format bench soak licences sbom audit clean
 .DEFAULT_GOAL := help

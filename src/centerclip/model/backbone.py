@@ -18,6 +18,7 @@ from .hub import (
     SETTINGS_FILE,
     TEMPORAL_FILE,
     TOKENIZER_FILES,
+    check_config,
     check_model_type,
     find_model,
     read_json,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .checkpoints import Sizes
     from .temporal import TemporalTransformer
 
+MAX_IMAGE_SIDE = 4096  # pixels; models take 224 to 1024
 NAMED_SETTINGS = {"similarity": get_args(Rule), "protocol": get_args(Protocol)}
 
 
@@ -74,6 +76,7 @@ def _from_folder(folder: Path) -> Backbone:
     import transformers
 
     model_type = check_model_type(folder)
+    check_config(folder)
     extension = None if model_type in MODEL_CLASSES else backbones.get(model_type)
     model_class = extension.target if extension else getattr(transformers, MODEL_CLASSES[model_type])
     model = _load_weights(model_class, folder)
@@ -133,7 +136,10 @@ def load_preprocess(folder: Path, size: int) -> Preprocess:
     for name in PREPROCESSOR_FILES:
         if (folder / name).is_file():
             config = read_json(folder / name)
-            return Preprocess.from_config(config.get("image_processor", config), size)
+            preprocess = Preprocess.from_config(config.get("image_processor", config), size)
+            if (preprocess.short_side or size) > MAX_IMAGE_SIDE:
+                raise ModelError(f"{folder / name} asks for images of {preprocess.short_side or size} pixels a side")
+            return preprocess
     return Preprocess(size=size)
 
 

@@ -41,7 +41,7 @@ from .conversion import (
     said,
     vision_parts,
 )
-from .hub import CONFIG_FILE, SETTINGS_FILE, find_model, read_json
+from .hub import CONFIG_FILE, SETTINGS_FILE, check_config, find_model, read_json
 from .pipeline import Bools, Floats, Pixels, VideoEncoder
 from .precision import (
     BFLOAT16_FLAGS,
@@ -228,7 +228,7 @@ class OnnxEncoder:
         precision: str = "auto",
     ) -> None:
         self.folder = folder
-        self._config = read_json(folder / CONFIG_FILE)
+        self._config = check_config(folder)
         saved = read_settings(folder / SETTINGS_FILE)
         self._form = convert(folder)
         self.report = {**self._form.report, **load_report(report_file(self._form.fingerprint, self._form))}

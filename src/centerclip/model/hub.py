@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bundled import DEMO, SMALL, has_small, resolve_model
-from ..errors import ModelError, ModelNotFound, NotADualEncoder, first_few, first_line
+from ..errors import ModelError, ModelNotFound, NotADualEncoder, WrongWeights, first_few, first_line
 from ..extend import backbones
 from ..files import lock_file, move_into_place, write_atomic
 from .known import DEFAULT_MODEL, full_name
@@ -34,6 +34,15 @@ MODEL_CLASSES = {  # model_type in config.json -> class in transformers
 }
 backbones.reserve(MODEL_CLASSES)
 CONFIG_FILE = "config.json"
+SIZES = (  # of a tower, in its configuration
+    "hidden_size",
+    "num_hidden_layers",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+    "image_size",
+    "patch_size",
+)
 SETTINGS_FILE = "centerclip.json"
 TEMPORAL_FILE = "temporal.safetensors"
 PREPROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
@@ -166,11 +175,40 @@ def check_model_type(folder: Path) -> str:
     return str(model_type)
 
 
+def check_config(folder: Path) -> dict[str, Any]:
+    """``config.json`` of a model's folder, if its sizes are numbers, and describe no more than the weights can hold.
+
+    Libraries that make a model before they look at its weights would take terabytes, or hours, for a few letters.
+
+    Raises:
+        WrongWeights: it says something else.
+    """
+    config, parameters = read_json(folder / CONFIG_FILE), 0
+    for section in ("vision_config", "text_config"):
+        tower = config.get(section) or {}
+        sizes = {name: tower.get(name, 1) for name in SIZES} if isinstance(tower, dict) else {section: tower}
+        for name, value in sizes.items():
+            numbers = value if isinstance(value, list) and value else [value]
+            if not all(type(number) is int and number > 0 for number in numbers):
+                raise WrongWeights(f"{folder / CONFIG_FILE}: {name} of {section} is {str(value)[:40]!r}, not a size")
+            sizes[name] = max(numbers)
+        width, blocks, inner, words, positions, side, patch = (sizes[name] for name in SIZES)
+        parameters += blocks * width * (4 * width + 2 * inner) + width * (words + positions + (side // patch) ** 2)
+    kinds = (Path(name).suffix for name in (SAFE_WEIGHTS, PICKLED_WEIGHTS))
+    held = sum(_size(file) for kind in kinds for file in folder.glob(f"*{kind}"))  # a byte for each at least
+    if held and parameters > held:
+        raise WrongWeights(
+            f"{folder / CONFIG_FILE} describes {parameters:,} parameters or more, but the weights are only {held:,} "
+            "bytes: they do not belong together"
+        )
+    return config
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
         raise ModelError(f"{path} does not hold a JSON object")
