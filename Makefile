@@ -62,7 +62,7 @@ reference: .venv/ready ## write docs/commands.md anew from the commands themselv
 	$(BIN)/python -m typer centerclip.cli utils docs --name centerclip --title Commands --output docs/commands.md
 
 docs: .venv/docs ## build the documentation site into site/; a link that leads nowhere is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 dist: .venv/docs ## build the sdist and the wheel into dist/, and check them
 	rm -rf dist

@@ -9,6 +9,7 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent.parent
 PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")  # also on the site
 FILES = ("Dockerfile", *(f"examples/{path.name}" for path in sorted((ROOT / "examples").glob("*.ipynb"))))
+FENCE = re.compile(r"^(```\w+) [a-z ]+$", re.MULTILINE)
 ROLE = re.compile(r":(?:class|func|meth|mod|data|attr|exc):<code>~?([\w.]+)</code>")  # Sphinx's, in docstrings
 
 
@@ -20,7 +21,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links as they are on the site, where docs/ is the root."""
+    """Links as they are on the site, where docs/ is the root; code without the words that tell tests how to run it."""
+    markdown = FENCE.sub(r"\1", markdown)
     if page.file.src_uri in PAGES:
         return markdown.replace("](docs/", "](").replace("](../docs/", "](../")
     return re.sub(r"\]\(\.\./(" + "|".join(map(re.escape, (*PAGES, *FILES))) + r")", r"](\1", markdown)

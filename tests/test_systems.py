@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from centerclip import files
-from centerclip.data.minivtt import sprites
+from centerclip.data.minivtt import render
 from centerclip.errors import CenterClipError
 from centerclip.integrations import desktop
 from centerclip.model import engine
@@ -120,12 +120,12 @@ def test_files_are_locked_on_windows(monkeypatch, tmp_path):
 )
 def test_the_emoji_font_is_looked_for_where_the_system_keeps_fonts(monkeypatch, tmp_path, system, folder):
     (tmp_path / folder).mkdir(parents=True)
-    font = tmp_path / folder / sprites.FONT_FILE
+    font = tmp_path / folder / render.FONT_FILE
     font.write_bytes(b"font")
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "AppData/Local"))
-    assert sprites.find_font() == font
+    assert render.find_font() == font
 
 
 def test_the_peak_of_memory_is_in_bytes(monkeypatch):

@@ -82,7 +82,7 @@ def get_hosted(
             print_json(about)
         return
     if not yes and (as_json or not typer.confirm("Fetch it?")):
-        typer.echo("centerclip: nothing was fetched; --yes does not ask.", err=True)
+        typer.echo("centerclip: nothing was fetched. Add --yes to fetch it without being asked.", err=True)
         raise typer.Exit(1)
     with progress("files", quiet=as_json) as bar:
         videos = get(offer, folder.expanduser(), on_progress=bar)
