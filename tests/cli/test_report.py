@@ -128,7 +128,7 @@ def test_pictures_of_one_video(world, model, tmp_path):
     ("arguments", "message"),
     [
         (["run", "twice"], "--root is missing"),
-        (["run", "twice", "--data", "imagenet"], "use paper or minivtt"),
+        (["run", "twice", "--data", "imagenet"], "is not one of 'paper', 'minivtt'"),
         (["run", "tsne", "--clustering", "none"], "does not cluster"),
     ],
 )
