@@ -11,7 +11,7 @@ demo: .venv/core ## index the bundled clips and search them: no data, no network
 test: .venv/ready browser font ## run all tests
 	$(BIN)/python -m pytest
 
-test-install: .venv/ready ## install the core alone from the package index, try it, and print what it takes on the disk
+test-install: .venv/ready ## install the core alone from the package index, try it, and print its size
 	CENTERCLIP_INSTALL=index $(BIN)/python -m pytest -s --timeout 900 tests/test_install.py
 
 test-mteb: .venv/mteb ## run the test of mteb's wrapper, after installing mteb (550 MB)

@@ -17,10 +17,8 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -28,16 +26,15 @@ from PIL import Image
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
-from rich.table import Table
 
 from centerclip import CenterCLIP
-from centerclip.cluster import segments as cluster_segments
 from centerclip.data.benchmark import VideoFiles
 from centerclip.evaluation.metrics import interval, resampled, summary
 from centerclip.evaluation.ranking import rank_vectors
 from centerclip.model.engine import OnnxEncoder
 from centerclip.model.hub import find_model
 from centerclip.model.pipeline import VideoEncoder, read_squares
+from centerclip.model.precision import same_centres
 from centerclip.model.vectors import video_vectors
 from centerclip.search.folder import default_clustering
 
@@ -81,24 +78,6 @@ def read_pixels(model: VideoEncoder, items: Items, root: Path, frames: int) -> t
             pixels.append(video.rgb)
             masks.append(video.mask)
     return np.stack(pixels), np.stack(masks)
-
-
-@contextmanager
-def recorded_ids() -> Iterator[list[np.ndarray]]:
-    """The ids ``[segments, K]`` of the centres that either engine keeps inside the block, by stage and batch."""
-    ids: list[np.ndarray] = []
-    reduce_stage = cluster_segments.reduce_stage
-
-    def record(*args: Any, **named: Any) -> Any:
-        reduced = reduce_stage(*args, **named)
-        ids.append(np.asarray(reduced.ids))
-        return reduced
-
-    with (
-        mock.patch("centerclip.model.engine.reduce_stage", record),
-        mock.patch("centerclip.model.attachment.reduce_stage", record),
-    ):
-        yield ids
 
 
 def encoders(name: str, frames: int, engine: str) -> Iterator[Callable[[], VideoEncoder]]:
@@ -146,7 +125,7 @@ def main() -> None:
             texts = torch.from_numpy(encoder.encode_sentences(sentences))
             for clustering in ("none", default_clustering(blocks=encoder.blocks, frames=frames)):
                 encoder.set_clustering(clustering, frames=frames)
-                with recorded_ids() as ids:
+                with encoder.record_centres() as ids:
                     label = f"{encoder.engine} {encoder.precision} {clustering}"
                     parts = [
                         encoder.encode_windows(pixels[place : place + 1], mask[place : place + 1], half=False)
@@ -156,38 +135,35 @@ def main() -> None:
                 vectors = video_vectors(segments, counts, rule="renormalise")
                 ranks = rank_vectors(texts, vectors, torch.from_numpy(owners)).t2v
                 before = exact.setdefault(clustering, {"ranks": ranks, "vectors": vectors, "ids": ids})
-                same = [len(np.intersect1d(a, b)) / len(a) for one, two in zip(ids, before["ids"], strict=True)
-                        for a, b in zip(one, two, strict=True)]  # fmt: skip
                 for group, chosen in groups.items():
                     two = [each[chosen] for each in (before["ranks"], ranks)]
                     drawn = resampled(two, owners[chosen], len(items))
                     low, high = interval(drawn[:, 1, 0] - drawn[:, 0, 0])
                     rows.append({
                         "clustering": clustering, "engine": encoder.engine, "precision": encoder.precision,
-                        "sentences": f"{len(chosen)} ({group})", **summary(two[1]),
+                        "sentences": f"{len(chosen):,} ({group})", **summary(two[1]),
                         "lost": int(((two[0] <= 1) & (two[1] > 1)).sum()),
                         "won": int(((two[0] > 1) & (two[1] <= 1)).sum()),
                         "difference": summary(two[1])["R1"] - summary(two[0])["R1"],
                         "interval": [float(low), float(high)],
                         "cosine": float((vectors * before["vectors"]).sum(1).mean()),
-                        "same_centres": float(np.mean(same)) if same else None,
+                        "same_centres": same_centres(ids, before["ids"]) if ids else None,
                     })  # fmt: skip
     if args.json:
         print(*map(json.dumps, rows), sep="\n")
         return
-    table = Table(title=f"{args.captions}, {len(items)} files, {frames} frames, {args.model}")
-    for name in ("clustering", "engine", "precision", "sentences", "R@1", "R@5", "lost", "won", "R@1 - float32",
-                 "cosine", "same centres"):  # fmt: skip
-        table.add_column(name)
-    for row in sorted(rows, key=lambda row: (row["clustering"] != "none", row["sentences"])):
-        same_centres = "" if row["same_centres"] is None else f"{row['same_centres']:.1%}"
-        low, high = row["interval"]
-        table.add_row(
-            escape(row["clustering"]), row["engine"], row["precision"], row["sentences"], f"{row['R1']:.1f}",
-            f"{row['R5']:.1f}", str(row["lost"]), str(row["won"]),
-            f"{row['difference']:+.1f} [{low:+.1f}, {high:+.1f}]", f"{row['cosine']:.5f}", same_centres,
-        )  # fmt: skip
-    Console(width=180).print(table)
+    print(f"{args.captions.name}, {len(items)} files of {frames} frames, {args.model}\n")
+    print(
+        "| sentences | clustering | engine, precision | R@1 | lost, won | difference of R@1 | cosine | same centres |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for row in sorted(rows, key=lambda row: (row["sentences"], row["clustering"] != "none")):
+        same, (low, high) = row["same_centres"], row["interval"]
+        print(
+            f"| {row['sentences']} | `{row['clustering']}` | {row['engine']} {row['precision']} | {row['R1']:.1f} | "
+            f"{row['lost']}, {row['won']} | {row['difference']:+.1f} [{low:+.1f}, {high:+.1f}] | {row['cosine']:.4f} | "
+            f"{'' if same is None else f'{same:.1%}'} |"
+        )
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ class CenterClipError(Exception):
     """Something a person can act on: the message says what is wrong and what to do. The command line prints it."""
 
 
+TORCH_LINE = "pip install 'centerclip[torch]'"  # what to type where torch is needed
 EXTRAS = {  # packages that the core does without -> the extra that brings them
     "torch": "torch",
     "transformers": "torch",

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from centerclip import CenterCLIP
-from centerclip.cluster.segments import reduce_stage
 from centerclip.errors import MissingExtra, ModelError, SettingError
-from centerclip.model import attachment, conversion, engine
+from centerclip.model import conversion, engine
 from centerclip.model.backbone import Backbone
 from centerclip.model.engine import OnnxEncoder, export_model, open_encoder
-from centerclip.model.precision import Closeness, choose, compare, compatible, processor
+from centerclip.model.precision import Closeness, choose, compare, compatible, processor, told
 from centerclip.model.preprocess import Preprocess
 
 from . import tiny
@@ -81,36 +80,25 @@ SETTINGS = (
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_vectors_with_clustering(models, kind, monkeypatch):
+def test_vectors_with_clustering(models, kind):
     """Where both keep the same centres, and they nearly always do, the vectors are equal."""
     model, folder = models[kind]
     encoder = OnnxEncoder(folder)
     rgb, mask = frames()
-    kept = {"torch": [], "onnx": []}
-
-    def recording(name):
-        def reduce(*inputs, **options):
-            result = reduce_stage(*inputs, **options)
-            if result.ids is not None:  # pooling has none
-                kept[name].append(np.asarray(result.ids))
-            return result
-
-        return reduce
-
-    monkeypatch.setattr(attachment, "reduce_stage", recording("torch"))
-    monkeypatch.setattr(engine, "reduce_stage", recording("onnx"))
     equal = []
     for setting in SETTINGS:
-        model.set_clustering(setting)
-        encoder.set_clustering(setting)
-        for ids in kept.values():
-            ids.clear()
-        vectors, expected = encoder.encode_windows(rgb, mask)[0], model.encode_windows(rgb, mask)[0]
+        found = []
+        for each in (model, encoder):
+            each.set_clustering(setting)
+            with each.record_centres() as ids:
+                found.append((each.encode_windows(rgb, mask)[0], ids))
+        (expected, theirs), (vectors, ours) = found
         assert vectors.shape == expected.shape == (3, encoder.segments, encoder.width)
+        assert len(ours) == (0 if setting.startswith("pooling") else len(encoder.clustering.stages))
         same = np.ones(vectors.shape[0], dtype=bool)
-        for ours, theirs in zip(kept["onnx"], kept["torch"], strict=True):
-            equal.append((ours == theirs).mean())
-            same &= (ours == theirs).reshape(len(same), -1).all(axis=1)
+        for one, other in zip(ours, theirs, strict=True):
+            equal.append((one == other).mean())
+            same &= (one == other).reshape(len(same), -1).all(axis=1)
         assert np.abs(vectors - expected)[same].max(initial=0) < 1e-4, setting
     model.set_clustering("none")
     assert np.mean(equal) > 0.99
@@ -153,7 +141,7 @@ def test_a_setting_that_does_not_fit_changes_nothing(models):
 
 
 def closeness(**values):
-    good = {"cosine": 0.999, "text_cosine": 0.999, "order": 0.99, "speed": 2.0, "text_speed": 2.0}
+    good = {"cosine": 0.999, "text_cosine": 0.999, "order": 0.99, "centres": 0.9, "speed": 2.0, "text_speed": 2.0}
     good["processor"] = processor()
     return Closeness(precision="int8", **{**good, **values})
 
@@ -223,6 +211,7 @@ def test_a_small_model_stays_in_float32_without_being_measured(models, monkeypat
         ({"cosine": float("nan")}, "float32"),
         ({"text_cosine": 0.98}, "float32"),
         ({"order": 0.9}, "float32"),
+        ({"centres": 0.4}, "float32"),
         ({"speed": 1.0}, "float32"),
         ({"processor": "another"}, "float32"),
     ],
@@ -231,6 +220,9 @@ def test_the_fastest_precision_that_is_close_is_chosen(values, chosen):
     measured = closeness(**values)
     assert choose({"int8": vars(measured)}, ["int8"]) == chosen
     assert choose({}, ["int8"]) == choose({"int8": "?"}, ["int8"]) == "float32"
+    (sentence,) = told({"int8": vars(closeness()), "bfloat16": "?"})
+    assert "int8 on" in sentence
+    assert "90% of the centres" in sentence
 
 
 def test_precisions_that_are_close_to_float32_may_be_mixed():
@@ -248,6 +240,7 @@ def test_comparing_a_model_with_itself_finds_no_difference(models):
     measured = compare(*encoders, "B2-2,1/3")
     assert measured.cosine == pytest.approx(1, abs=1e-5)
     assert measured.order == pytest.approx(1, abs=1e-5)
+    assert measured.centres == 1
 
 
 # ---- conversion ---------------------------------------------------------------------------------------------

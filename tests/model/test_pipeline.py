@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from centerclip.model.pipeline import Deliver, Window, decode_batches, encode_as_decoded, encode_in_order
+from centerclip.model.pipeline import (
+    Deliver,
+    Window,
+    decode_batches,
+    default_decoders,
+    encode_as_decoded,
+    encode_in_order,
+)
 from centerclip.video import UnreadableVideo, read_frames
 from tests.video.clips import make_clip
 
@@ -88,6 +95,14 @@ def test_windows_are_encoded_as_they_come_and_those_of_a_second_reading_count(mo
     for each in encode_as_decoded(model, range(4), decode_twice, batch_size=batch_size, decoders=2):
         expected = np.concatenate([vectors(model, 10 * each.item + number) for number in range(3)])
         assert np.allclose(each.segments, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("on_gpu", "ranks", "threads"), [(False, 1, 4), (False, 8, 3), (True, 1, 32), (True, 8, 6)])
+def test_ranks_of_one_machine_divide_the_cores_that_decode(model, on_gpu, ranks, threads, monkeypatch):
+    monkeypatch.setattr("centerclip.parallel.usable_cores", lambda: 48)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    monkeypatch.setattr(type(model), "on_gpu", on_gpu)
+    assert default_decoders(model) == threads
 
 
 def test_a_bug_is_raised_and_not_taken_for_a_bad_file(model):

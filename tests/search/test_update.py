@@ -18,6 +18,7 @@ from PIL import Image
 from centerclip import VideoIndex
 from centerclip.errors import SettingError
 from centerclip.files import content_id, find_videos
+from centerclip.model.precision import processor
 from centerclip.model.preprocess import Preprocess
 from centerclip.search import (
     DamagedIndex,
@@ -30,6 +31,7 @@ from centerclip.search import (
 )
 from centerclip.search.folder import is_busy, writer_lock
 from centerclip.search.indexer import Indexer
+from centerclip.search.query import Encoder, settings_of
 from tests.search.collection import clip, open_tiny, picture, save_model, scenes, titles
 
 
@@ -401,6 +403,21 @@ def test_an_index_refuses_another_model_or_setting(
     with pytest.raises(OtherSettings, match=r"was made with .*, not with"):
         VideoIndex(tmp_path / "index", model=other).search("a dog")
     assert VideoIndex(tmp_path / "index", model=model).add(videos).unchanged == 3  # the same weights from a folder
+
+
+@pytest.mark.parametrize("cosine", [0.995, 0.9])
+def test_precisions_that_were_found_to_differ_are_not_mixed(cosine: float, tmp_path: Path) -> None:
+    """The index was made in 8 bits elsewhere; here they were measured, and this model runs in float32."""
+    model = open_tiny()
+    settings = replace(settings_of(model, tmp_path, 1.0), precision="int8")
+    assert Encoder(settings, model).model() is model  # nothing was measured here
+    numbers = {"cosine": cosine, "text_cosine": 0.999, "order": 0.99, "centres": 0.9, "speed": 2.0, "text_speed": 2.0}
+    model.report = {"int8": {"precision": "int8", "processor": processor(), **numbers}}
+    if cosine > 0.99:
+        assert Encoder(settings, model).model() is model
+    else:
+        with pytest.raises(OtherSettings, match=r"made in int8, which is not close to float32 .* --reindex"):
+            Encoder(settings, model)
 
 
 def test_another_model_is_told_before_what_it_cannot_do(index: VideoIndex, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,7 @@ def _vectors(view: "View") -> Finding:
 
 def _model(settings: "IndexSettings") -> Finding:
     from ..errors import CenterClipError
+    from ..model.precision import told
     from ..search.query import Encoder
 
     try:
@@ -201,11 +202,9 @@ def _model(settings: "IndexSettings") -> Finding:
     except CenterClipError as error:
         return Finding(False, "model", str(error))
     runs = f"runs on {how['engine']} ({how['device']}) in {how['precision']}"
-    measured = [
-        f"{name} is {each['speed']:.1f} times as fast on {each['processor']}, cosine to float32 {each['cosine']:.4f}"
-        for name, each in how["measured"].items()
-    ]
-    return Finding(True, "model", "; ".join(["opens, and is the one that the index was made with", runs, *measured]))
+    return Finding(
+        True, "model", "; ".join(["opens, and is the one that the index was made with", runs, *told(how["measured"])])
+    )
 
 
 def _check_benchmarks(root: Path) -> Iterator[Finding]:

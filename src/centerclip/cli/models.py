@@ -100,6 +100,7 @@ def export(
 ) -> None:
     """Write a model as ONNX graphs: `centerclip index --model FOLDER` then needs neither torch nor a conversion."""
     from ..model.engine import export_model
+    from ..model.precision import told
 
     exported = export_model(model, output.expanduser(), precision=precision)
     if as_json:
@@ -107,11 +108,8 @@ def export(
         return
     total = sum(exported["files"].values())
     typer.echo(f"Wrote {printable(exported['folder'])}: {' and '.join(exported['precisions'])}, {size(total)}.")
-    for name, line in exported["measured"].items():
-        typer.echo(
-            f"{name}: cosine to float32 {line['cosine']:.4f} (sentences {line['text_cosine']:.4f}), order of similar "
-            f"videos {line['order']:.3f}, {line['speed']:.1f} times as fast on this machine."
-        )
+    for line in told(exported["measured"]):
+        typer.echo(f"{line}.")
 
 
 def models(as_json: AsJson = False) -> None:

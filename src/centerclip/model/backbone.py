@@ -131,8 +131,9 @@ def _load_tokenizer(folder: Path, model_type: str) -> Any:
         raise ModelError(f"the tokenizer in {folder} cannot be opened: {first_line(error)}") from error
 
 
-def load_preprocess(folder: Path, size: int) -> Preprocess:
-    """What the folder says; CLIP's values where it says nothing."""
+def load_preprocess(folder: Path, size: int | list[int]) -> Preprocess:
+    """What the folder says; CLIP's values where it says nothing. ``config.json`` may have the size as a pair."""
+    size = size[0] if isinstance(size, list) else size
     for name in PREPROCESSOR_FILES:
         if (folder / name).is_file():
             config = read_json(folder / name)

@@ -24,7 +24,7 @@ from ..files import move_into_place, scratch_folder, write_atomic
 from .attachment import Attachment, attach, detach
 from .backbone import Backbone, open_backbone, saved_clustering
 from .hub import PREPROCESSOR_FILES, SETTINGS_FILE, TEMPORAL_FILE
-from .pipeline import Bools, Deliver, Floats, Pixels, Window, encode_in_order, read_squares, to_window
+from .pipeline import Bools, Deliver, Floats, Ids, Pixels, Window, encode_in_order, read_squares, to_window
 from .temporal import TemporalTransformer
 from .token_ids import clean_text
 from .vectors import EncodedVideo, Protocol, Rule, fingerprint_of, segment_mask, similarity, video_vectors
@@ -333,6 +333,14 @@ class CenterCLIP(nn.Module):
             pixels = self.preprocess.normalise(torch.from_numpy(rgb).to(self.device))
             segments, counts = self.video_features(pixels, torch.from_numpy(mask))
         return segments.float().cpu().numpy(), counts.cpu().numpy()
+
+    @contextmanager
+    def record_centres(self) -> Iterator[list[Ids]]:
+        """As :meth:`VideoEncoder.record_centres`."""
+        ids: list[Ids] = []
+        with self.attachment.record() as kept:
+            yield ids
+        ids += [each.ids.cpu().numpy() for each in kept]
 
     def encode_sentences(self, texts: Sequence[str]) -> Floats:
         """As :meth:`encode_text`, to NumPy."""

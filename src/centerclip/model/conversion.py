@@ -270,7 +270,7 @@ def _write_int8(form: Form, scratch: Path, samples: "Pixels") -> dict[str, Any]:
 
     ((graph, weights),) = vision_parts(form, "float32", [], biased=False)
     watched = onnx.load_from_string(graph)
-    for name in layer_inputs(watched.graph):
+    for name in layer_inputs(watched):
         watched.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry(WEIGHTS_FOLDER, str(weights))

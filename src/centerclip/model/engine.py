@@ -12,8 +12,9 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +25,7 @@ import numpy as np
 from ..bundled import resolve_model
 from ..cluster import Setting
 from ..cluster.segments import reduce_stage
-from ..errors import MissingExtra, ModelError, SettingError, WrongWeights, first_line
+from ..errors import TORCH_LINE, MissingExtra, ModelError, SettingError, WrongWeights, first_line
 from ..parallel import usable_cores
 from .backbone import load_preprocess, read_settings, saved_clustering
 from .conversion import (
@@ -42,7 +43,7 @@ from .conversion import (
     vision_parts,
 )
 from .hub import CONFIG_FILE, SETTINGS_FILE, check_config, find_model, read_json
-from .pipeline import Bools, Floats, Pixels, VideoEncoder
+from .pipeline import Bools, Floats, Ids, Pixels, VideoEncoder
 from .precision import (
     BFLOAT16_FLAGS,
     EXACT,
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
 
 Engine = Literal["auto", "onnxruntime", "torch"]
 Precision = Literal["auto", "float32", "int8", "bfloat16"]
-TORCH_LINE = "pip install 'centerclip[torch]'"
 # In the order in which they are preferred; those of other onnxruntime packages (onnxruntime-gpu, onnxruntime-directml).
 GPU_PROVIDERS = ("CUDAExecutionProvider", "DmlExecutionProvider", "CoreMLExecutionProvider")
 MAX_TOKENS = {"clip_text_model": 77, "siglip_text_model": 64, "bert": 512}  # where the configuration does not say
@@ -152,7 +152,7 @@ def why_not(folder: Path, clustering: Setting | None = None) -> str:
         return f"{folder} has no model.safetensors, and other weights are read by torch"
     from .graphs import supports
 
-    return (supports(read_json(folder / CONFIG_FILE)) or "").partition(": pip install")[0]
+    return supports(read_json(folder / CONFIG_FILE)) or ""
 
 
 def export_model(name: str | Path, target: Path, *, precision: str = "auto") -> dict[str, Any]:
@@ -234,10 +234,11 @@ class OnnxEncoder:
         self.report = {**self._form.report, **load_report(report_file(self._form.fingerprint, self._form))}
         self._providers = _providers(device)
         self._vision_config = self._config.get("vision_config") or {}
-        self.preprocess = load_preprocess(folder, _side(self._vision_config.get("image_size", 224)))
+        self.preprocess = load_preprocess(folder, self._vision_config.get("image_size", 224))
         self.protocol: Protocol = saved.get("protocol", "clean")
         self._max_tokens: int | None = saved.get("max_tokens", saved.get("words"))
         self.clustering_seconds = 0.0  # spent between the parts of the tower so far
+        self._recorded: list[Ids] | None = None
         self._lock = threading.Lock()
         self._tokenizer: SentenceTokenizer | None = None
         self._text: InferenceSession | None = None
@@ -301,6 +302,15 @@ class OnnxEncoder:
         other._parts = []
         return other
 
+    @contextmanager
+    def record_centres(self) -> Iterator[list[Ids]]:
+        """As :meth:`VideoEncoder.record_centres`."""
+        self._recorded = []
+        try:
+            yield self._recorded
+        finally:
+            self._recorded = None
+
     def batch_size(self) -> int:
         """How many windows to encode at a time: their tokens wait together between two parts of the tower."""
         width = self._vision_config.get("hidden_size", 768)
@@ -346,6 +356,8 @@ class OnnxEncoder:
                 hidden, self._setting, number, frames=self.frames, prefix=self._form.prefix, sizes=sizes
             )
             self.clustering_seconds += time.perf_counter() - start
+            if self._recorded is not None and reduced.ids is not None:
+                self._recorded.append(reduced.ids)
             sizes, bias = reduced.sizes, reduced.bias
             inputs = {f"hidden_{stage.block}": reduced.tokens, **({} if bias is None else {"bias": bias})}
             hidden = self._run(parts[number + 1], len(rgb), **inputs)
@@ -366,8 +378,7 @@ class OnnxEncoder:
                 self._text = self._session(self._form.graph("text", self.precision), threads=threads)
         if self.precision != "int8" or len(texts) == 1:
             return _normalised(self._encode_tokens(texts))
-        # With 8 bits one by one: all tokens of a batch share a scale, and a sentence must not depend on others. One is
-        # too short to gain from several threads.
+        # With 8 bits one by one, each in a thread: a batch is padded to its longest sentence, and takes no less time.
         with ThreadPoolExecutor(usable_cores()) as pool:
             return _normalised(np.concatenate(list(pool.map(self._encode_tokens, ([text] for text in texts)))))
 
@@ -505,8 +516,3 @@ def _providers(device: str | None) -> list[str]:
 def _normalised(vectors: Floats) -> Floats:
     """``[..., D]`` of norm 1."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-
-
-def _side(value: Any) -> int:
-    """A size of ``config.json``, which may be a pair of equal ones."""
-    return int(value[0] if isinstance(value, list) else value)

@@ -19,7 +19,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from ..errors import ModelError, WrongWeights, first_line
+from ..errors import TORCH_LINE, ModelError, WrongWeights, first_line
 from .hub import CONFIG_FILE, PLAIN_NAME, SAFE_WEIGHTS, read_json
 
 Floats = NDArray[np.float32]
@@ -32,7 +32,6 @@ INDEX_FILE = f"{SAFE_WEIGHTS}.index.json"  # which shard each weight is in
 MASKED = -1e30  # added to a score it leaves no weight; where all are masked, the result is still finite
 INLINE_BYTES = 1024  # smaller constants stay in the graph file: the optimiser of ONNX Runtime reads shapes there
 PAGE = 4096  # constants start at a page, so that the file can be mapped into memory
-TORCH_HINT = "pip install 'centerclip[torch]'"
 
 # What config.json may leave out: the defaults of transformers' configuration classes, by model_type.
 BASE: Config = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "hidden_act": "gelu"}
@@ -119,16 +118,16 @@ def supports(config: Config) -> str | None:
     """None if the graphs of the model of this ``config.json`` can be written; else a sentence that says why not."""
     kind = str(config.get("model_type"))
     if kind not in TOWERS:
-        return f"a model of type {kind!r} needs torch: {TORCH_HINT}"
+        return f"a model of type {kind!r} needs torch"
     for part, kinds in TOWERS[kind].items():
         tower = tower_config(config, part)
         if tower["model_type"] not in kinds:
-            return f"a {part} tower of type {tower['model_type']!r} needs torch: {TORCH_HINT}"
+            return f"a {part} tower of type {tower['model_type']!r} needs torch"
         unusual = {name: tower[name] for name, only in ONLY_VALUES.items() if tower.get(name, only) != only}
         if tower["hidden_act"] not in ACTIVATIONS:
             unusual["hidden_act"] = tower["hidden_act"]
         for name, value in unusual.items():
-            return f"a {part} tower with {name}={value!r} needs torch: {TORCH_HINT}"
+            return f"a {part} tower with {name}={value!r} needs torch"
     return None
 
 
@@ -174,7 +173,7 @@ class Weights(Mapping[str, Floats]):
             return dict.fromkeys(self._open(SAFE_WEIGHTS).keys(), SAFE_WEIGHTS)
         index = self.folder / INDEX_FILE
         if not index.is_file():
-            raise WrongWeights(f"{self.folder} has no {SAFE_WEIGHTS}; weights in other files need torch: {TORCH_HINT}")
+            raise WrongWeights(f"{self.folder} has no {SAFE_WEIGHTS}; weights in other files need torch: {TORCH_LINE}")
         files = read_json(index).get("weight_map")
         if not isinstance(files, dict) or not all(PLAIN_NAME.fullmatch(str(file)) for file in files.values()):
             raise WrongWeights(f"{index} does not name the files of the weights")
@@ -220,7 +219,7 @@ class Graph:
     def __init__(self, folder: Path, part: str) -> None:
         config = read_json(folder / CONFIG_FILE)
         if reason := supports(config):
-            raise ModelError(f"{folder}: {reason}")
+            raise ModelError(f"{folder}: {reason}: {TORCH_LINE}")
         self.weights, self.config = Weights(folder), tower_config(config, part)
         self.kind: str = self.config["model_type"]
         self.width: int = self.config["hidden_size"]

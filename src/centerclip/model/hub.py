@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bundled import DEMO, SMALL, has_small, resolve_model
-from ..errors import ModelError, ModelNotFound, NotADualEncoder, WrongWeights, first_few, first_line
+from ..errors import TORCH_LINE, ModelError, ModelNotFound, NotADualEncoder, WrongWeights, first_few, first_line
 from ..extend import backbones
 from ..files import lock_file, move_into_place, write_atomic
 from .known import DEFAULT_MODEL, full_name
@@ -454,8 +454,8 @@ def _size(path: Path) -> int:
 def _no_weights(name: str, names: set[str]) -> str:
     if names & {PICKLED_WEIGHTS, f"{PICKLED_WEIGHTS}.index.json"}:
         return (
-            f"\"{name}\" has only .bin weights, which need torch: type `pip install 'centerclip[torch]'`, or take a "
-            f"model with safetensors, such as --model {DEFAULT_MODEL}"
+            f'"{name}" has only .bin weights, which need torch: type `{TORCH_LINE}`, or take a model with safetensors, '
+            f"such as --model {DEFAULT_MODEL}"
         )
     return (
         f'"{name}" has no weights that can be opened, {SAFE_WEIGHTS} or {PICKLED_WEIGHTS}; take another model, such '

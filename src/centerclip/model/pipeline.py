@@ -6,7 +6,7 @@ The one way from video files to vectors: behind ``encode_videos``, evaluation, i
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..parallel import cores_per_rank, usable_cores
+from ..parallel import cores_per_rank
 from ..video import VideoError, bin_centres
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ Info = TypeVar("Info")
 Pixels = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
+Ids = NDArray[np.int64]
 
 READ_AHEAD = 2  # batches that may wait, decoded, for the model
 MAX_CPU_DECODERS = 4  # more would take the processor from the model
@@ -92,6 +93,9 @@ class VideoEncoder(Protocol):
 
     def encode_sentences(self, texts: Sequence[str]) -> Floats:
         """Sentences to vectors ``[B, D]`` of norm 1."""
+
+    def record_centres(self) -> AbstractContextManager[list[Ids]]:
+        """Inside, collects the ids ``[V*S, K]`` of the tokens that clustering keeps, a list that is full at the end."""
 
     def batch_size(self) -> int:
         """How many windows to encode at a time, from the memory that is free."""
@@ -261,7 +265,7 @@ def default_decoders(model: VideoEncoder) -> int:
     """Threads that decode: enough to keep the model busy; few enough, on a CPU, to leave it the processor."""
     if model.on_gpu:
         return min(MAX_GPU_DECODERS, cores_per_rank())
-    return max(1, min(MAX_CPU_DECODERS, usable_cores() // 2))
+    return max(1, min(MAX_CPU_DECODERS, cores_per_rank() // 2))
 
 
 def _encode(

@@ -1,28 +1,27 @@
 """8-bit weights for the graphs of a model: as quick as the processor allows, as close to float32 as that leaves it.
 
-In the vision tower a product of 8-bit numbers shares one scale among all tokens of a video. CLIP has a few huge values
-in a few channels, which such a scale would serve and nothing else. So, as measured on sample frames,
+There are two kinds of 8-bit product. The quickest (``MatMulInteger``) has one scale for all tokens of a video, and
+weights of 7 bits: without VNNI instructions, sums of full products overflow. In the other (``MatMulNBits``) every token
+and every few weights have a scale, and nothing overflows: it takes nearly twice the time, and errs a fifth as much.
 
-- what a layer norm gives is divided by a factor a channel, and the weights behind it are multiplied by that: the result
-  is the same, and both are easier to round (SmoothQuant, Xiao et al. 2023);
-- where a few tokens are far larger than the others, as before an MLP's second layer in the middle of the tower, each
-  token is divided by its largest value first;
-- what 8 bits would still distort stays in float32, and so do the first layer and the last, which cost little.
-
-Weights use 7 of the 8 bits: without VNNI instructions, sums of full products overflow. In the text tower, whose few
-tokens leave more time, every token and every 128 weights have a scale (``MatMulNBits``): closer still, and a sentence
-does not depend on the others of a batch. The table of word vectors, most of a small tower, has one for each row.
+The text tower, whose few tokens leave time, has the second kind throughout, and a scale for each row of its table of
+word vectors; so a sentence does not depend on the others of a batch. The vision tower has it where the quick one would
+distort a layer, as measured on sample frames: a few tokens are far larger than the others there, as before an MLP's
+second layer in the middle of CLIP. What a layer norm gives is divided by a factor a channel, and the weights behind it
+are multiplied by that: the result is the same, and both are easier to round (SmoothQuant, Xiao et al. 2023). The first
+layer and the last stay in float32: they cost little.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import ModelProto, NodeProto, TensorProto
     from onnxruntime import InferenceSession
 
 Array = NDArray[np.float32]
@@ -30,10 +29,8 @@ Array = NDArray[np.float32]
 Product = Callable[["NodeProto", Array], "tuple[list[NodeProto], dict[str, Any]]"]
 MICROSOFT = "com.microsoft"
 WEIGHT_RANGE = 64  # 7 bits and a sign
-BLOCK = 128  # weights that share a scale in the text tower
-PLAIN_ERROR = 0.001  # of a token's output, squared, relative, in the mean; with more, every token has its own scale
-MAX_ERROR = 0.005  # likewise; a layer with more even so stays in float32
-FLOOR = 0.25  # tokens are divided by no less; GELU gives no less than minus 0.17
+VISION_BLOCK, TEXT_BLOCK = 128, 32  # weights that share a scale in MatMulNBits: fewer err less and take longer
+PLAIN_ERROR = 0.001  # of a token's output, squared, relative, in the mean; a layer with more has many scales
 ROWS = 256  # tokens that the error is estimated on
 PICKING = ("Slice", "Gather", "GatherND", "GatherElements", "Squeeze", "Unsqueeze")  # of one token: channels stay
 
@@ -46,7 +43,7 @@ def quantise_vision(model: "ModelProto", float32: "InferenceSession", samples: N
         float32: the same that also gives the inputs of the layers, see :func:`layer_inputs`.
         samples: frames ``[V, T, size, size, 3]`` of some videos.
     """
-    tower = _Tower(model.graph)
+    tower = _Tower(model)
     layers = [node for node in tower.layers() if not _is_edge(node)]
     seen = _watch(float32, sorted({node.input[0] for node in layers}), samples)
     for norm, behind in tower.norms(layers):
@@ -59,26 +56,22 @@ def quantise_vision(model: "ModelProto", float32: "InferenceSession", samples: N
             seen[name] = seen[name].divided(factor)
     products: dict[str, Product] = {}
     for node in layers:
-        values, weight = seen[node.input[0]], tower.weight(node.input[1])
-        if _error(values, weight) <= PLAIN_ERROR:
-            products[node.name] = _integer_product
-        elif values.low.min() > -FLOOR and _error(values.by_token(), weight) <= MAX_ERROR:
-            products[node.name] = _token_product
+        quick = _error(seen[node.input[0]], tower.weight(node.input[1])) <= PLAIN_ERROR
+        products[node.name] = _integer_product if quick else partial(_block_product, VISION_BLOCK)
     tower.replace(products)
 
 
 def quantise_text(model: "ModelProto") -> None:
     """Give the layers of a text tower 8-bit weights, in place."""
-    tower = _Tower(model.graph)
-    products: dict[str, Product] = {node.name: _block_product for node in tower.layers() if not _is_edge(node)}
+    tower = _Tower(model)
+    product: Product = partial(_block_product, TEXT_BLOCK)
+    products = {node.name: product for node in tower.layers() if not _is_edge(node)}
     tower.replace(products | {node.name: _row_lookup for node in tower.tables()})
-    if not any(each.domain == MICROSOFT for each in model.opset_import):
-        model.opset_import.add(domain=MICROSOFT, version=1)
 
 
-def layer_inputs(graph: "GraphProto") -> list[str]:
+def layer_inputs(model: "ModelProto") -> list[str]:
     """The values that :func:`quantise_vision` has to see: give the float32 graph these outputs."""
-    return sorted({node.input[0] for node in _Tower(graph).layers() if not _is_edge(node)})
+    return sorted({node.input[0] for node in _Tower(model).layers() if not _is_edge(node)})
 
 
 def _is_edge(node: "NodeProto") -> bool:
@@ -92,11 +85,11 @@ def _is_edge(node: "NodeProto") -> bool:
 class _Tower:
     """The nodes of a tower, and its constants by name."""
 
-    def __init__(self, graph: "GraphProto") -> None:
-        self.graph = graph
-        self.constants: dict[str, TensorProto] = {tensor.name: tensor for tensor in graph.initializer}
+    def __init__(self, model: "ModelProto") -> None:
+        self.model, self.graph = model, model.graph
+        self.constants: dict[str, TensorProto] = {tensor.name: tensor for tensor in self.graph.initializer}
         self.readers: dict[str, list[NodeProto]] = {}
-        for node in graph.node:
+        for node in self.graph.node:
             for name in node.input:
                 self.readers.setdefault(name, []).append(node)
 
@@ -158,6 +151,8 @@ class _Tower:
         for old, values in ((self.graph.node, nodes), (self.graph.initializer, tensors)):
             del old[:]
             old.extend(values)
+        if not any(each.domain == MICROSOFT for each in self.model.opset_import):
+            self.model.opset_import.add(domain=MICROSOFT, version=1)
 
 
 def _integer_product(node: "NodeProto", weight: Array) -> "tuple[list[NodeProto], dict[str, Any]]":
@@ -180,46 +175,26 @@ def _integer_product(node: "NodeProto", weight: Array) -> "tuple[list[NodeProto]
     return nodes, arrays
 
 
-def _token_product(node: "NodeProto", weight: Array) -> "tuple[list[NodeProto], dict[str, Any]]":
-    """The same with each token divided by its largest value first, and multiplied by it afterwards."""
-    from onnx import helper
-
-    source, result = node.input[0], node.output[0]
-    scaled = helper.make_node("MatMul", [f"{source}/n", node.input[1]], [f"{result}/n"], name=f"{result}/n")
-    nodes, arrays = _integer_product(scaled, weight)
-    before = [
-        helper.make_node("ReduceMax", [source, "last axis"], [f"{source}/m"], name=f"{source}/m", keepdims=1),
-        helper.make_node("Max", [f"{source}/m", "floor"], [f"{source}/r"], name=f"{source}/r"),
-        helper.make_node("Div", [source, f"{source}/r"], [f"{source}/n"], name=f"{source}/n"),
-    ]
-    after = helper.make_node("Mul", [f"{result}/n", f"{source}/r"], [result], name=node.name)
-    constants = {"last axis": np.array([-1]), "floor": np.array(FLOOR, dtype=np.float32)}
-    return [*before, *nodes, after], {**arrays, **constants}
-
-
-def _block_product(node: "NodeProto", weight: Array) -> "tuple[list[NodeProto], dict[str, Any]]":
-    """A weight in blocks of 8-bit numbers, each with its scale; the processor rounds the input token by token."""
+def _block_product(block: int, node: "NodeProto", weight: Array) -> "tuple[list[NodeProto], dict[str, Any]]":
+    """A weight in blocks of 8-bit numbers, each with its scale; the processor rounds the input in the same way."""
     from onnx import helper
 
     inputs, outputs = weight.shape
-    blocks = -(-inputs // BLOCK)
-    padded = np.zeros((outputs, blocks * BLOCK), dtype=np.float32)
+    blocks = -(-inputs // block)
+    padded = np.zeros((outputs, blocks * block), dtype=np.float32)
     padded[:, :inputs] = weight.T
-    parts = padded.reshape(outputs, blocks, BLOCK)
+    parts = padded.reshape(outputs, blocks, block)
     scale = np.maximum(np.abs(parts).max(axis=2), 1e-12) / 127
     values = (np.rint(parts / scale[:, :, None]) + 128).astype(np.uint8)
-    name = node.input[1]
+    name, sizes = node.input[1], {"K": inputs, "N": outputs, "bits": 8, "block_size": block}
     product = helper.make_node(
         "MatMulNBits",
         [node.input[0], f"{name}/q", f"{name}/s"],
         list(node.output),
         name=node.name,
         domain=MICROSOFT,
-        K=inputs,
-        N=outputs,
-        bits=8,
-        block_size=BLOCK,
-        accuracy_level=4,  # 8 bits
+        accuracy_level=4,  # inputs in 8 bits too
+        **sizes,
     )
     return [product], {f"{name}/q": values, f"{name}/s": scale.astype(np.float32)}
 
@@ -258,10 +233,6 @@ class _Seen:
 
     def divided(self, factor: Array) -> "_Seen":
         return _Seen(self.low / factor, self.high / factor, self.rows / factor)
-
-    def by_token(self) -> "_Seen":
-        rows = self.rows / np.maximum(self.rows.max(axis=1, keepdims=True), FLOOR)
-        return _Seen(rows.min(axis=0), rows.max(axis=0), rows)
 
 
 def _watch(float32: "InferenceSession", names: Sequence[str], samples: NDArray[np.uint8]) -> dict[str, _Seen]:

@@ -73,6 +73,8 @@ class Encoder:
     def __init__(self, settings: IndexSettings, model: "VideoEncoder | None" = None, device: str | None = None) -> None:
         self.settings, self._model, self._device = settings, model, device
         self._lock = threading.Lock()
+        if model is not None:
+            _check_precision(settings, model)
 
     def text(self, sentence: str) -> Floats:
         """A sentence."""
