@@ -28,8 +28,8 @@ EXACT = "float32"
 MIN_COSINE = {"bfloat16": 0.999, "int8": 0.99}
 # With clustering, where other centres may be kept: the mean rank correlation, at least, of the order in which other
 # videos resemble one, and the share of centres, at least, that are the same tokens. The choice is a greedy one and
-# follows the smallest differences: bfloat16 keeps 85 %, int8 70 to 80 %, and between those recall is the same within
-# chance (benchmarks/precision.py). Half of them would be another clustering.
+# follows the smallest differences: bfloat16 keeps about 85 %, int8 70 to 80 % (benchmarks/precision.py prints what that
+# costs in recall). Less than half would be another clustering.
 MIN_ORDER, MIN_CENTRES = 0.95, 0.5
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # without one of them torch is slower in it than in float32
 MIN_SPEED = 1.1  # times as fast; less is not worth any difference
