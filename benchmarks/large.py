@@ -193,7 +193,7 @@ class Collected:
         built = time.perf_counter() - began, time.process_time() - used
         sizes = {path.name: path.stat().st_size for path in folder.glob("approximate-*/*")}
         return {
-            "database MB": round(store.bytes() / 1e6),
+            "database MB": round(store.database.bytes() / 1e6),
             "approximate index MB": round(sum(sizes.values()) / 1e6),
             "build, seconds and processor seconds": [round(each, 1) for each in built],
             "most memory while building, MB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3),
