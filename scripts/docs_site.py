@@ -7,7 +7,7 @@ from typing import Any
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")  # also on the site
+PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md")  # also on the site
 FILES = ("Dockerfile", *(f"examples/{path.name}" for path in sorted((ROOT / "examples").glob("*.ipynb"))))
 FENCE = re.compile(r"^(```\w+) [a-z ]+$", re.MULTILINE)
 ROLE = re.compile(r":(?:class|func|meth|mod|data|attr|exc):<code>~?([\w.]+)</code>")  # Sphinx's, in docstrings

@@ -7,6 +7,7 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from centerclip import VideoIndex
@@ -74,6 +75,23 @@ def test_every_route_is_documented_with_an_example(client: httpx.Client):
         parts = document["components"]["schemas"][name]["properties"]
         plain = {part: facts for part, facts in parts.items() if facts.get("type") in ("string", "integer", "number")}
         assert all(facts.get("examples") for facts in plain.values()), name
+
+
+def test_sequences_of_requests_are_answered_too(guarded: Site):
+    """What one answer names is asked for by the next request, as far as the document shows how they belong together."""
+    asked: set[str] = set()
+
+    class Sequences(schema.as_state_machine()):  # type: ignore[misc]
+        def get_call_kwargs(self, case: schemathesis.Case) -> dict[str, object]:
+            asked.add(f"{case.method} {case.path}")
+            return {"base_url": guarded.address, "headers": KNOWN}
+
+        def validate_response(self, response: object, case: schemathesis.Case, **_: object) -> None:
+            assert response.status_code < 500 or response.status_code == 503, case  # type: ignore[attr-defined]
+
+    options = settings(max_examples=6, stateful_step_count=6, deadline=None, derandomize=True, phases=[Phase.generate])
+    run_state_machine_as_test(Sequences, settings=settings(options, suppress_health_check=list(HealthCheck)))
+    assert len(asked) > 3
 
 
 def test_operations_have_readable_names_and_say_what_they_require(client: httpx.Client, guarded: Site):
