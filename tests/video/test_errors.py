@@ -31,7 +31,7 @@ from centerclip.video import (
     read_frames,
 )
 from centerclip.video.container import Source, open_source
-from centerclip.video.cut import encode_clip, thumbnail
+from centerclip.video.cut import copy_clip, encode_clip, thumbnail
 
 from .clips import make_clip
 
@@ -230,6 +230,20 @@ def test_whatever_ffmpeg_raises_is_a_video_error(
     monkeypatch.setattr(Source, "packets", no_memory)
     with pytest.raises(UnreadableVideo, match="Cannot allocate memory"):
         use(clip)
+
+
+@pytest.mark.parametrize("cut", [copy_clip, encode_clip])
+def test_a_stream_that_appears_halfway_is_a_video_error(
+    cut: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a damaged FLV file, whose packets say what streams there are: PyAV raises IndexError."""
+
+    def unknown_stream(source: Source) -> Iterator[Packet]:
+        return iter([source.container.streams[7]])  # type: ignore[list-item]
+
+    monkeypatch.setattr(Source, "packets", unknown_stream)
+    with pytest.raises(UnreadableVideo, match="cannot be converted"):
+        cut(make_clip(tmp_path / "a.mp4", frames=5), tmp_path / "b.mp4", 0, 1)
 
 
 def test_an_error_of_ffmpeg_while_a_file_is_open_is_a_video_error(tmp_path: Path) -> None:

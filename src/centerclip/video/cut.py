@@ -129,7 +129,7 @@ def _opened(
         try:
             with av.open(str(target), "w", options=options) as output:
                 yield source, output
-        except (av.FFmpegError, OSError, ValueError) as error:
+        except (av.FFmpegError, OSError, ValueError, IndexError) as error:  # PyAV's for a stream that appears halfway
             raise UnreadableVideo(path, f"this part cannot be converted ({short_reason(error)})") from error
 
 
