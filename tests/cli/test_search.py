@@ -57,7 +57,7 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory, videos: Path, model: Path) -> Path:
     folder = tmp_path_factory.mktemp("index") / "index"
-    result = run("index", videos, "--index", folder, "--model", model)
+    result = run("index", videos, "--index", folder, "--model", model, "--detail", "fine")
     assert result.exit_code == 0, result.output
     assert "4 added, 1 unreadable" in result.stdout
     assert "bad.mp4: not-a-video: this is not a video" in result.stderr

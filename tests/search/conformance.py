@@ -51,6 +51,26 @@ class StoreConformance:
         assert view.search(unit(1, 0)[0], 5).videos == []
         assert view.sample(10).shape == (0, WIDTH)
 
+    def test_a_video_is_replaced_with_its_files_and_lines_kept(self, store: Store) -> None:
+        line = Line(1.0, 2.0, "a ledger", "subtitle")
+        store.add_lines(video(3)[0].id, [line], "subtitle")
+        before = store.view()
+        before.segments(video(3)[0].id)
+        fresh = replace(video(3)[0], detail="fine")
+        store.replace(fresh, video(3, segments=9)[1])
+        view = store.view()
+        assert view.videos[fresh.id] == fresh
+        assert dict(view.files) == dict(before.files)
+        assert (view.count(), view.size(fresh.id), len(view.segments(fresh.id))) == (44, 9, 9)
+        assert np.allclose(view.segments(fresh.id).vectors, video(3, segments=9)[1].vectors)
+        assert view.lines(fresh.id) == [line]
+        assert view.read_videos("subtitle") == {fresh.id}
+        assert [hit.video for hit in view.search_lines("ledger", 5)] == [fresh.id]
+        assert view.search(video(3, segments=9)[1].vectors[8], 1).videos == [fresh.id]
+        assert len(view.search(unit(1, 7)[0], 100).videos) == 44
+        with pytest.raises(KeyError):
+            store.replace(replace(fresh, id="not there"), video(3)[1])
+
     def test_what_was_added_comes_back(self, store: Store) -> None:
         view = store.view()
         assert dict(view.videos) == {video(n)[0].id: video(n)[0] for n in range(8)}

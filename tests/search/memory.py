@@ -116,6 +116,13 @@ class MemoryStore:
             text=old.text | {video: list(lines) for video, (_, _, lines) in fresh.items()},
         )
 
+    def replace(self, video: Video, segments: Segments) -> None:
+        """Replace a video and its segments."""
+        old = self._view
+        if video.id not in old.videos:
+            raise KeyError(video.id)
+        self._view = replace(old, videos=old.videos | {video.id: video}, by_id=old.by_id | {video.id: segments})
+
     def add_lines(self, video: str, lines: Sequence[Line], source: TextSource) -> None:
         """Replace the lines of a source."""
         old = self._view

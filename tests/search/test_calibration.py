@@ -106,7 +106,7 @@ ABSENT = (  # in no clip, nor anything like it
 @pytest.fixture(scope="module")
 def demo_index(tmp_path_factory: pytest.TempPathFactory) -> VideoIndex:
     index = VideoIndex(tmp_path_factory.mktemp("demo") / "index", model=DEMO)
-    index.add(demo_clips())
+    index.add(demo_clips(), detail="fine")
     return index
 
 

@@ -184,7 +184,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def index(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> VideoIndex:
     index = VideoIndex(tmp_path_factory.mktemp("index"), model=open_tiny())
-    assert index.add(folder).added == 6
+    assert index.add(folder, detail="fine").added == 6
     return index
 
 

@@ -1,5 +1,6 @@
 """The way of a query through the code: short enough to read in one go."""
 
+import gc
 import sys
 from pathlib import Path
 from types import FrameType
@@ -24,6 +25,7 @@ def test_a_search_passes_few_files(model: Path, tmp_path: Path) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
             files.add(str(Path(frame.f_code.co_filename).relative_to(PACKAGE)))
 
+    gc.collect()  # the index above is closed when it is collected, which is no part of a search
     sys.setprofile(profile)
     try:
         results = index.search("a dog", folder=tmp_path / "videos", name="*.mp4", collapse=False)

@@ -281,7 +281,7 @@ def test_progress_is_in_seconds_of_video_and_moves_within_a_film(
     scenes(tmp_path / "film.mp4", [1, 2, 3, 4, 5], seconds=12)
     steps: list[Progress] = []
     index = VideoIndex(tmp_path / "index", model=open_tiny())
-    index.add(tmp_path / "film.mp4", on_progress=steps.append)
+    index.add(tmp_path / "film.mp4", on_progress=steps.append, detail="fine")
     within = [step for step in steps if step.finished == 0 and step.video_seconds > 0]
     assert [step.video_seconds for step in within if step.share < 1] == pytest.approx([12, 24, 36, 48])
     assert [step.total_seconds for step in within] == pytest.approx([60] * len(within))
@@ -383,13 +383,13 @@ def test_sentences_and_dates_that_cannot_be_are_refused(index: VideoIndex) -> No
 def test_long_videos_have_many_windows_and_moments_are_seconds_long(tmp_path: Path) -> None:
     film = scenes(tmp_path / "film.mp4", [1, 2, 3, 4, 5], seconds=12)
     index = VideoIndex(tmp_path / "index", model=open_tiny())
-    index.add(film)
+    index.add(film, detail="fine")
     (entry,) = index.videos()
     assert entry.segments == 20
     spans = [(start, end) for start, end, _ in index.segments(entry.video_id)]
     assert spans == [(3.0 * n, 3.0 * n + 3) for n in range(20)]
     coarse = VideoIndex(tmp_path / "coarse", model=open_tiny(), every=5)
-    coarse.add(film)
+    coarse.add(film, detail="fine")
     assert coarse.videos()[0].segments == 4
 
 
@@ -449,7 +449,7 @@ def test_a_new_index_says_that_it_takes_the_small_model_and_keeps_it(
 def test_reindex_makes_it_again_with_another_setting(index: VideoIndex, videos: Path, tmp_path: Path) -> None:
     ids = [entry.video_id for entry in index.videos()]
     again = VideoIndex(tmp_path / "index", model=open_tiny(), every=0.05)
-    report = again.add(reindex=True)
+    report = again.add(reindex=True, detail="fine")
     assert report.added == 3
     assert again.status().every == 0.05
     assert again.videos()[0].segments > 4

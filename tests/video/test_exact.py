@@ -73,7 +73,7 @@ def test_most_frames_are_never_decoded(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(
         reader.seek_frames.__globals__["_SeekingDecoder"],
         "_decode",
-        lambda walk, packet: decoded_packets.append(packet.pts) or original(walk, packet),
+        lambda walk, packet: decoded_packets.append(packet) or original(walk, packet),
     )
     assert numbers_of(read_frames(clip, 6).rgb) == bin_centres(600, 6)
-    assert len(decoded_packets) < 120
+    assert sum(packet is not None for packet in decoded_packets) < 30

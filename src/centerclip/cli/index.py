@@ -15,6 +15,7 @@ import typer
 from typer import Argument, Option
 
 from ..model.known import DEFAULT_MODEL
+from ..video.sampling import ORDER
 from .common import AsJson, Device, IndexFolder, count, length, printable, progress, size
 
 if TYPE_CHECKING:
@@ -53,10 +54,25 @@ def index(
         float | None,
         Option(
             min=0.01,
-            help="Seconds from frame to frame. Less finds shorter moments, more is faster.",
+            help="Seconds from frame to frame with --detail fine. Less finds shorter moments, more is faster.",
             show_default="the index's, or 1",
         ),
     ] = None,
+    detail: Annotated[
+        Literal["fast", "normal", "fine"] | None,
+        Option(
+            help="How finely, now and in later runs: keyframes alone (fast), what costs least and is at most 4 s apart "
+            "(normal), or a frame every --every seconds (fine).",
+            show_default="the index's, or normal",
+        ),
+    ] = None,
+    finer: Annotated[
+        bool,
+        Option(
+            "--finer",
+            help="Also index videos again one step finer, up to --detail: what was found last by a search first.",
+        ),
+    ] = False,
     watch: Annotated[bool, Option("--watch", help="Keep running: index what changes, until Ctrl-C.")] = False,
     reindex: Annotated[
         bool, Option("--reindex", help="Drop all vectors and encode everything again with these settings.")
@@ -93,6 +109,10 @@ def index(
     decoders: Annotated[
         int | None, Option(min=1, help="Files read at the same time.", show_default="half the cores, at most 4")
     ] = None,
+    hwaccel: Annotated[
+        str,
+        Option(metavar="auto|none|NAME", help="Decode on a device: cuda, qsv, videotoolbox, d3d11va ..."),
+    ] = "none",
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -120,8 +140,10 @@ def index(
     if reindex:
         _announce(VideoIndex(folder), paths or [], ask=not (yes or as_json))
     video_index = VideoIndex(folder, model=model, clustering=clustering, frames=frames, every=every, device=device)
-    run = partial(_run, video_index, as_json, recognisers=recognisers, decoders=decoders)
-    first = partial(run, paths or [], reindex=reindex, retry=retry, exclude=exclude or [], only=only)
+    run = partial(_run, video_index, as_json, recognisers=recognisers, decoders=decoders, hwaccel=hwaccel)
+    first = partial(
+        run, paths or [], reindex=reindex, retry=retry, exclude=exclude or [], only=only, detail=detail, finer=finer
+    )
     if watch:
         _when_free(first)
         _watch(video_index, as_json, partial(run, [], only_news=True))
@@ -151,7 +173,7 @@ def _run(video_index: "VideoIndex", as_json: bool, paths: list[Path], only_news:
             videos = f"{last.finished:,} of {last.total:,} videos are {done} and kept"
             kept = videos if last.total else "nothing is lost"
             raise Interrupted(f"stopped: {kept}. Run the same command again to continue") from interrupt
-    news = report.added or report.recognised or report.removed or report.texts
+    news = report.added or report.recognised or report.removed or report.texts or report.refined
     if only_news and not news and len(report.failed) == len(report.failed_before):
         return
     if as_json:
@@ -218,6 +240,7 @@ def _watch(video_index: "VideoIndex", as_json: bool, run: Callable[[], None]) ->
 
 def _print_report(report: "IndexReport") -> None:
     counts = {
+        "indexed more finely": report.refined,
         "recognised (moved, copied or touched)": report.recognised,
         "unchanged": report.unchanged,
         "gone and dropped": report.removed,
@@ -226,7 +249,7 @@ def _print_report(report: "IndexReport") -> None:
     }
     done = [f"{report.added:,} added" if report.added else "nothing new"]
     done += [f"{number:,} {text}" for text, number in counts.items() if number]
-    amount = f" ({length(report.video_seconds)} of video)" if report.added else ""
+    amount = f" ({length(report.video_seconds)} of video)" if report.added or report.refined else ""
     took = f", in {length(report.seconds)}" if report.seconds >= 1 else ""
     typer.echo(f"{', '.join(done)}{took}{amount}.")
     for root in report.not_dropped:
@@ -270,7 +293,8 @@ def status(folder: IndexFolder = None, as_json: AsJson = False) -> None:
         "segments": f"{status.segments:,}",
         "size": size(status.bytes),
         "model": f"{status.model}, in {status.precision}",
-        "setting": f"{status.clustering}, windows of {status.frames} frames, one frame every {status.every:g} s",
+        "setting": f"{status.clustering}, windows of {status.frames} frames, {status.every:g} s a frame if fine",
+        "detail": ", ".join(f"{status.details[name]:,} {name}" for name in ORDER if name in status.details) or "none",
         "search": "exact" if status.recall == 1 else f"approximate, finds {status.recall:.1%} of the best segments",
         "left out": ", ".join([*LEFT_OUT.get(status.only, []), *map(printable, status.ignore)]) or "nothing",
         "failures": f"{len(status.failed):,}",

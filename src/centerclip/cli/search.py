@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -83,6 +84,10 @@ def search(
     only: Annotated[Literal["all", "videos", "photos"], Option(help="Look at videos or photographs alone.")] = "all",
     min_score: Annotated[float | None, Option(help="Leave out hits below this score.")] = None,
     show_all: Annotated[bool, Option("--all", help="List near-duplicates as hits of their own.")] = False,
+    sharpen: Annotated[
+        bool,
+        Option("--sharpen", help="Read the moments of the first five hits again, as finely as can be, and keep that."),
+    ] = False,
     save: Annotated[Path | None, Option(metavar="DIR", help="Save each hit as a clip in this folder.")] = None,
     exact: Annotated[
         bool, Option("--exact", help="Cut clips at the exact frame: encode them again instead of copying.")
@@ -149,7 +154,8 @@ def search(
         "camera": camera, "near": around, "min_score": min_score,
         **{option.strip("-").replace("-", "_"): date for option, date in dates.items()},
     }  # fmt: skip
-    results = index.search(
+    find = partial(
+        index.search,
         sentence,
         image=image,
         video=video,
@@ -160,6 +166,12 @@ def search(
         only=only,
         **filters,
     )
+    results = find()
+    if sharpen:
+        try:
+            results = find() if index.sharpen(results) else results
+        except SearchError as error:  # somebody else writes, or nobody may: what was found is still worth showing
+            typer.echo(f"centerclip: not sharpened: {error}", err=True)
     if sentence is not None and not any(hit.found_by == "text" for hit in results) and not is_english(sentence):
         warning = "this does not look like English, the only language that most models understand."
         typer.echo(f"centerclip: {warning}", err=True)

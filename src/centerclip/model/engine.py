@@ -348,7 +348,9 @@ class OnnxEncoder:
         if rgb.dtype != np.uint8 or rgb.shape[1:] != (self.frames, size, size, 3):
             raise ModelError(f"expected uint8 [V, {self.frames}, {size}, {size}, 3], got {rgb.dtype} {list(rgb.shape)}")
         parts = self._vision()
-        hidden = self._run(parts[0], len(rgb), rgb=rgb.reshape(-1, size, size, 3))
+        # A frame that only repeats the one before, and a segment of nothing else, need not be computed again.
+        repeats = _repeats(rgb)
+        hidden = self._run(parts[0], repeats, rgb=rgb.reshape(-1, size, size, 3))
         sizes = None
         for number, stage in enumerate(self._setting.stages):
             start = time.perf_counter()
@@ -360,7 +362,8 @@ class OnnxEncoder:
                 self._recorded.append(reduced.ids)
             sizes, bias = reduced.sizes, reduced.bias
             inputs = {f"hidden_{stage.block}": reduced.tokens, **({} if bias is None else {"bias": bias})}
-            hidden = self._run(parts[number + 1], len(rgb), **inputs)
+            repeats = _repeated_segments(repeats, stage.segments)
+            hidden = self._run(parts[number + 1], repeats, **inputs)
         vectors = _normalised(hidden).reshape(len(rgb), -1, self.width)
         return vectors, segment_mask(mask, vectors.shape[1], self.protocol)
 
@@ -390,19 +393,18 @@ class OnnxEncoder:
         vectors: Floats = self._text.run(None, {"input_ids": ids, "attention_mask": mask})[0]
         return vectors
 
-    def _run(self, session: "InferenceSession", videos: int, **inputs: Any) -> Any:
+    def _run(self, session: "InferenceSession", repeats: Bools, **inputs: Any) -> Any:
         """Run a part of the tower on whole videos, one after the other: together they would only leave the cache.
 
         With 8 bits a scale is shared by all tokens of a run, and a video must not depend on others either. A GPU takes
-        them together.
+        them together. Rows that are marked in ``repeats`` ``[V, rows]`` get what the row before gets.
         """
-        if self.on_gpu or videos == 1:
-            return session.run(None, inputs)[0]
-        step = len(next(iter(inputs.values()))) // videos
-        results = [
-            session.run(None, {name: value[first : first + step] for name, value in inputs.items()})[0]
-            for first in range(0, step * videos, step)
-        ]
+        step = repeats.size if self.on_gpu else repeats.shape[1]
+        results = []
+        for first in range(0, repeats.size, step):
+            fresh = ~repeats.reshape(-1)[first : first + step]
+            rows = {name: value[first : first + step][fresh] for name, value in inputs.items()}
+            results.append(session.run(None, rows)[0][np.cumsum(fresh) - 1])
         return np.concatenate(results)
 
     # ---- inside ---------------------------------------------------------------------------------------------
@@ -511,6 +513,23 @@ def _providers(device: str | None) -> list[str]:
     if device in ("cuda", "mps") and not found:
         raise ModelError(f'this onnxruntime finds no device "{device}": choose cpu, or install torch: {TORCH_LINE}')
     return [*found, "CPUExecutionProvider"]
+
+
+def _repeats(rgb: Pixels) -> Bools:
+    """Which frames of ``[V, T, H, W, 3]`` are those before them again, ``[V, T]``."""
+    same = [
+        [place > 0 and np.array_equal(video[place], video[place - 1]) for place in range(len(video))] for video in rgb
+    ]
+    return np.array(same, dtype=bool)
+
+
+def _repeated_segments(repeats: Bools, segments: int) -> Bools:
+    """Which segments ``[V, S]`` are those before them again: all their sequences ``[V, sequences]`` are one."""
+    groups = repeats.reshape(len(repeats), segments, -1)
+    still = np.asarray(groups[..., 1:].all(-1))  # of one picture
+    same = np.zeros_like(still)
+    same[:, 1:] = groups[:, 1:, 0] & still[:, 1:] & still[:, :-1]
+    return same
 
 
 def _normalised(vectors: Floats) -> Floats:

@@ -128,6 +128,7 @@ class Decoded(Generic[Item, Info]):
         error: why it failed.
         windows: what was delivered and is not encoded yet, by number.
         vectors: segments ``[S, D]`` and their mask ``[S]`` of every window, by number.
+        last: the window that was encoded last, and its number.
     """
 
     item: Item
@@ -135,6 +136,7 @@ class Decoded(Generic[Item, Info]):
     error: Exception | None = None
     windows: dict[int, Window] = field(default_factory=dict)
     vectors: dict[int, tuple[Floats, Bools]] = field(default_factory=dict)
+    last: tuple[int, Window] | None = None
 
     @property
     def segments(self) -> Floats:
@@ -271,16 +273,34 @@ def default_decoders(model: VideoEncoder) -> int:
 def _encode(
     model: VideoEncoder, waiting: list[tuple[Decoded[Item, Info], int]], batch_size: int, *, half: bool = True
 ) -> None:
-    """Encode windows, each as it was delivered last, and keep their vectors."""
+    """Encode windows, each as it was delivered last, and keep their vectors; one that follows itself only once."""
     # A window that was delivered twice, as when a damaged file is read again, waits twice: it counts once.
     todo = list({(id(each), number): (each, number) for each, number in waiting if number in each.windows}.values())
+    repeated: list[tuple[Decoded[Item, Info], int, int]] = []  # the last is the number of the same window
     for first in range(0, len(todo), batch_size):
-        part = todo[first : first + batch_size]
-        windows = [decoded.windows.pop(number) for decoded, number in part]
+        part: list[tuple[Decoded[Item, Info], int]] = []
+        windows: list[Window] = []
+        for decoded, number in todo[first : first + batch_size]:
+            window = decoded.windows.pop(number)
+            if decoded.last is not None and _is_same(decoded.last[1], window):
+                repeated.append((decoded, number, decoded.last[0]))
+                continue
+            decoded.last = number, window
+            part.append((decoded, number))
+            windows.append(window)
+        if not windows:
+            continue
         masks = [np.ones(len(w.rgb), dtype=bool) if w.mask is None else w.mask for w in windows]
         encoded = model.encode_windows(np.stack([window.rgb for window in windows]), np.stack(masks), half=half)
         for (decoded, number), vectors, mask in zip(part, *encoded, strict=True):
             decoded.vectors[number] = (vectors, mask)
+    for decoded, number, same in repeated:
+        decoded.vectors[number] = decoded.vectors[same]
+
+
+def _is_same(first: Window, second: Window) -> bool:
+    """Whether two windows have the same pixels."""
+    return first.mask is None and second.mask is None and np.array_equal(first.rgb, second.rgb)
 
 
 class _Event(NamedTuple):
@@ -345,6 +365,7 @@ class _Decoding(Generic[Item, Info]):
                     if event.number == 0:  # a damaged file is read again from its start
                         event.decoded.windows.clear()
                         event.decoded.vectors.clear()
+                        event.decoded.last = None
                     event.decoded.windows[event.number] = event.window
                 yield event
 

@@ -48,6 +48,7 @@ class IndexSettings:
         roots: folders and files that were indexed.
         ignore: files, folders and patterns below them that are left out.
         only: "videos" or "photos" where the others are left out; else empty.
+        detail: how finely new videos are indexed: "fast", "normal" or "fine".
     """
 
     model: str
@@ -61,6 +62,7 @@ class IndexSettings:
     roots: list[str] = field(default_factory=list)
     ignore: list[str] = field(default_factory=list)
     only: str = ""
+    detail: str = "normal"
 
     def describe(self) -> str:
         """The settings as one line of text."""

@@ -5,8 +5,10 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +18,7 @@ from ..errors import DamagedIndex, IndexNotFound, ModelError, OtherSettings, Que
 from ..files import content_id, find_videos, is_below
 from ..model.hub import default_model
 from ..model.known import DEFAULT_MODEL, full_name
-from ..video.sampling import Windows
+from ..video.sampling import ORDER, DetailName, Windows
 from .folder import (
     DEFAULT_EVERY,
     IndexSettings,
@@ -28,12 +30,13 @@ from .folder import (
     suffixes_of,
     writer_lock,
 )
-from .indexer import Progress, drop, update
+from .indexer import Progress, detail_of, drop, sharpen, update
 from .query import Encoder, Query, open_model, settings_of
 from .ranking import JUDGED_HITS, Calibration, Ranked, rank, score_deviation
 from .results import (
     Catalogue,
     Filters,
+    Hit,
     IndexReport,
     Near,
     Only,
@@ -41,6 +44,7 @@ from .results import (
     Status,
     VideoEntry,
     When,
+    note_found,
     offline_check,
     seconds_of,
 )
@@ -55,6 +59,8 @@ if TYPE_CHECKING:
 
 AnyPath = str | os.PathLike[str]
 Where = Literal["all", "video", "text"]
+SHARPENED_HITS = 5  # whose moments are read again, by default
+NOTE_SECONDS = 2.0  # between two notes of what was found
 
 
 @dataclass
@@ -170,6 +176,7 @@ class VideoIndex:
         self._database = Database(self.folder)
         self._state: IndexState | None = None
         self._version: Hashable = None  # of the database that _state shows
+        self._noted = -NOTE_SECONDS  # when a search was noted last
         if not create:
             self._database.settings()
 
@@ -182,8 +189,11 @@ class VideoIndex:
         retry: bool = False,
         exclude: Collection[str] = (),
         only: Only | None = None,
+        detail: DetailName | None = None,
+        finer: bool = False,
         recognisers: "Sequence[Recogniser]" = (),
         decoders: int | None = None,
+        hwaccel: str = "none",
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> IndexReport:
         """Index the videos and photographs below folders, and single files; drop what is gone from them.
@@ -197,12 +207,27 @@ class VideoIndex:
             retry: try again files that could not be read and have not changed.
             exclude: patterns of names, or of paths below the folders, to leave out in this run and all later ones.
             only: ``"videos"`` or ``"photos"`` leaves the others out of this run and all later ones, until ``"all"``.
+            detail: how finely new videos are indexed, in this run and all later ones: ``"fast"`` reads keyframes alone,
+                ``"normal"`` (a new index's) the frames that cost least and are at most four seconds apart, ``"fine"``
+                one every ``every`` seconds.
+            finer: also encode videos again that are indexed less finely than ``detail`` (as finely as can be by
+                default), one step finer: those that were found last by a search first.
             recognisers: what to run on videos that it has not been run on yet: ``open_speech(model)`` and
                 ``open_picture_text()`` of :mod:`centerclip.search.recognise`, or your own.
             decoders: files to read at the same time.
+            hwaccel: a device that decodes, such as ``"cuda"``; ``"auto"`` takes one that the machine has.
             on_progress: called every few seconds, after each commit.
         """
         began = time.monotonic()
+        if detail is not None and detail not in ORDER:
+            raise SearchError(f"detail must be {', '.join(ORDER)}, not {detail!r}")
+        if hwaccel != "none":
+            from ..video.container import devices_for
+
+            try:
+                devices_for(hwaccel)
+            except ValueError as error:
+                raise SearchError(str(error)) from error
         roots = [_absolute(path) for path in paths]
         for path in roots:
             if not path.exists():
@@ -213,9 +238,18 @@ class VideoIndex:
             raise SearchError(f"there are no {only or 'videos'} in {', '.join(map(str, roots))}")
         self.folder.mkdir(parents=True, exist_ok=True)
         with explain_errors(self.folder, "written"), writer_lock(self.folder):
-            state = self._open_for_writing(reindex, roots, exclude, only)
+            state = self._open_for_writing(reindex, roots, exclude, only, detail)
             roots = roots or [Path(root) for root in state.settings.roots]
-            report = update(state, roots, recognisers, retry=retry, decoders=decoders, on_progress=on_progress)
+            report = update(
+                state,
+                roots,
+                recognisers,
+                retry=retry,
+                decoders=decoders,
+                on_progress=on_progress,
+                finer=(detail or "fine") if finer else None,
+                hwaccel=hwaccel,
+            )
         report.seconds = time.monotonic() - began
         return report
 
@@ -379,7 +413,28 @@ class VideoIndex:
         grades = [each.grade for each in found[:JUDGED_HITS]]
         convincing = grades[:1] not in ([], ["unlikely"]) or "sure" in grades
         best = max((each.confidence for each in found[:JUDGED_HITS]), default=0.0)
-        return Results(catalogue.hits(found[:top], filters), convincing, best, time.perf_counter() - began)
+        results = Results(catalogue.hits(found[:top], filters), convincing, best, time.perf_counter() - began)
+        self._remember(results.hits[: results.likely])
+        return results
+
+    def sharpen(self, hits: Iterable[Hit], *, top: int = SHARPENED_HITS) -> int:
+        """Read the best moments of the first hits again, a frame every ``every`` seconds, and keep what comes of it.
+
+        A search afterwards finds their starts and ends more closely. What is fine already is not read again, nor what
+        was found by text, nor what is offline.
+
+        Returns:
+            how many moments are sharper now.
+        """
+        wanted = [hit for hit in islice(hits, top) if hit.found_by == "video" and not (hit.is_photo or hit.offline)]
+        sharper = 0
+        if wanted:
+            with explain_errors(self.folder, "written"), writer_lock(self.folder):
+                state = self._open()
+                sharper = sum(sharpen(state, hit) for hit in wanted)
+                if sharper:
+                    state.store.tidy(state.calibration.vectors)
+        return sharper
 
     def similar(self, video_id: str, start: float | None = None, *, top: int = 10) -> Results:
         """Other videos that look like one of the index, or like its segment at ``start`` seconds."""
@@ -452,6 +507,7 @@ class VideoIndex:
         view = catalogue.view
         is_offline = offline_check()
         gone = {file.root for file in view.files.values() if is_offline(file)}
+        found = [view.videos[video] for video in catalogue.files]
         return Status(
             folder=self.folder,
             model=settings.model,
@@ -459,11 +515,12 @@ class VideoIndex:
             frames=settings.frames,
             every=settings.every,
             videos=len(catalogue.files),
-            photos=sum(view.videos[video].is_photo for video in catalogue.files),
+            photos=sum(each.is_photo for each in found),
             only=settings.only,
+            details=dict(Counter(detail_of(each) for each in found if not each.is_photo)),
             files=sum(len(files) for files in catalogue.files.values()),
             segments=view.count(),
-            hours=sum(view.videos[video].duration for video in catalogue.files) / 3600,
+            hours=sum(each.duration for each in found) / 3600,
             bytes=state.store.bytes(),
             roots=tuple(Path(root) for root in settings.roots),
             failed={path: file.failure for path, file in view.files.items() if file.failure},
@@ -484,6 +541,13 @@ class VideoIndex:
             return None
 
     # ---- inside -----------------------------------------------------------------------------------------------
+
+    def _remember(self, hits: Sequence[Hit]) -> None:
+        """Note what was found, for :meth:`add` with ``finer``; a busy server does so now and then."""
+        videos = [hit.video_id for hit in hits if not hit.is_photo]
+        if videos and time.monotonic() - self._noted > NOTE_SECONDS:
+            self._noted = time.monotonic()
+            note_found(self.folder, videos)
 
     def _open(self) -> IndexState:
         """The index as it is now: opened again when its model or settings have changed."""
@@ -526,7 +590,7 @@ class VideoIndex:
         )
 
     def _open_for_writing(
-        self, reindex: bool, roots: list[Path], exclude: Collection[str], only: Only | None
+        self, reindex: bool, roots: list[Path], exclude: Collection[str], only: Only | None, detail: DetailName | None
     ) -> IndexState:
         """Open the index, or make it; the roots and what to leave out are remembered."""
         earlier, make = None, reindex
@@ -547,13 +611,16 @@ class VideoIndex:
         ignore = [rule for rule in (earlier.ignore if earlier else ()) if rule not in named]
         ignore = list(dict.fromkeys([*ignore, *exclude]))
         kind = (earlier.only if earlier else "") if only is None else only.removeprefix("all")
+        scope: dict[str, Any] = {"roots": all_roots, "ignore": ignore, "only": kind}
+        if detail or earlier:
+            scope["detail"] = detail or earlier.detail  # type: ignore[union-attr]
         if make:
-            return self._make(earlier, all_roots, ignore, kind)
+            return self._make(earlier, scope)
         state = self._open()
-        return self._save(state, replace(state.settings, roots=all_roots, ignore=ignore, only=kind))
+        return self._save(state, replace(state.settings, **scope))
 
-    def _make(self, earlier: IndexSettings | None, roots: list[str], ignore: list[str], only: str) -> IndexState:
-        """Make an empty index, with the earlier settings where none are given."""
+    def _make(self, earlier: IndexSettings | None, scope: dict[str, Any]) -> IndexState:
+        """Make an empty index of a scope, with the earlier settings where none are given."""
         name = self._model or (earlier.model if earlier else _default_model())
         clustering, frames = self._clustering, self._frames
         if earlier is not None and str(name) == earlier.model:
@@ -561,7 +628,7 @@ class VideoIndex:
         every = self._every or (earlier.every if earlier else DEFAULT_EVERY)
         # The model first: when it cannot be opened, the index stays as it is.
         model, settings = self._open_with_settings(name, clustering, frames, every)
-        settings = replace(settings, roots=roots, ignore=ignore, only=only)
+        settings = replace(settings, **scope)
         with self._lock:
             try:
                 self._database.save_settings(settings, clear=True)

@@ -8,34 +8,39 @@ import json
 import os
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import first_line
 from ..files import content_id, find_videos, is_below, is_photo
+from ..parallel import usable_cores
 from ..video.errors import VideoError
-from ..video.sampling import Windows
+from ..video.sampling import ORDER, DetailName, Windows
 from ..video.subtitles import Sidecars, read_lines, sidecar_stamp
 from .folder import suffixes_of
 from .ranking import Calibration
-from .results import IndexReport
-from .store import AddedVideo, File, Line, Segments, Store, Video
+from .results import IndexReport, last_found
+from .store import AddedVideo, File, Line, Segments, Store, Video, View
 
 if TYPE_CHECKING:
     from ..model.pipeline import Decoded, Deliver, VideoEncoder
     from ..video import Streamed
     from .index import IndexState
     from .recognise import Recogniser
+    from .results import Hit
 
 COMMIT_SECONDS = 2.0  # how much work a kill can cost, beside the videos that are being encoded
 COMMIT_SEGMENTS = 20_000  # how many vectors may wait in memory for the next commit
 NO_LENGTH = (0.0, 0, 1)
+SHARP_ENOUGH = 1.5  # times the length of a fine segment: a shorter one is not read again
+MAX_SHARPENED = 16  # coarse segments of a moment that are read again, its first ones: it may be a whole film
 SIDECARS = "sidecars"  # their stamps in the store
 MOUNTS = "mounts"  # in the store: the mount points that files were found below
 TASKS = {"spoken": "transcribing", "written": "reading text"}  # as the progress bar calls them
@@ -83,11 +88,17 @@ def update(
     retry: bool,
     decoders: int | None,
     on_progress: Callable[[Progress], None],
+    finer: DetailName | None = None,
+    hwaccel: str = "none",
 ) -> IndexReport:
-    """Encode what is new or changed below the roots and drop what is gone. The caller holds the writer's lock."""
+    """Encode what is new or changed below the roots and drop what is gone. The caller holds the writer's lock.
+
+    With ``finer``, videos that are indexed less finely than that are encoded again, one step finer.
+    """
     report = IndexReport()
     before = index.store.view()
     todo: list[File] = []
+    unchanged: list[File] = []
     seen: set[str] = set()
     unreadable: dict[str, str] = {}  # folders
 
@@ -113,13 +124,26 @@ def update(
             report.failed_before.append(file.path)
         else:
             report.unchanged += 1
+            unchanged.append(known)
     report.failed |= {folder: f"unreadable: {reason}" for folder, reason in unreadable.items()}
     calibration = Calibration(index.store)
     calibration.encode(index.encoder)
     sidecars = _SidecarStamps(index.store)
-    if todo:  # the model is not even opened when nothing is new
-        model = index.encoder.model()
-        Indexer(index.store, model, index.windows, sidecars, decoders, on_progress).run(todo, report)
+    again = _to_refine(before, unchanged, finer, last_found(index.folder)) if finer else {}
+    if todo or again:  # the model is not even opened when nothing is new
+        sizes = Counter([file.size for file in todo] + [file.size for file in before.files.values() if file.video])
+        Indexer(
+            index.store,
+            index.encoder.model(),
+            index.windows,
+            sidecars,
+            decoders,
+            on_progress,
+            detail=index.settings.detail,
+            may_be_copies={size for size, count in sizes.items() if count > 1},
+            again=again,
+            hwaccel=hwaccel,
+        ).run([*todo, *again.values()], report)
     unmounted = _unmounted(index.store, seen)
     _drop_missing(index.store, roots, seen, {*unreadable, *unmounted}, {file.path for file in todo}, report)
     report.not_dropped += [folder for folder in unmounted if folder not in report.not_dropped]
@@ -135,6 +159,23 @@ def update(
         calibration.measure()
         index.store.tidy(calibration.vectors)
     return report
+
+
+def _to_refine(view: View, files: Sequence[File], finer: DetailName, found: Mapping[str, float]) -> dict[str, File]:
+    """A file of each video to index again, by the video's id: those that were found last by a search first."""
+    level = {name: place for place, name in enumerate(ORDER)}
+    one_each: dict[str, File] = {}
+    for file in files:
+        video = view.videos.get(file.video)
+        if video is not None and not video.is_photo and level[detail_of(video)] < level[finer]:
+            one_each.setdefault(file.video, file)
+    order = sorted(one_each, key=lambda video: (found.get(video, 0.0), view.videos[video].added), reverse=True)
+    return {video: one_each[video] for video in order}
+
+
+def detail_of(video: Video) -> DetailName:
+    """How finely a video is indexed; before there was a choice, every one was as finely as can be."""
+    return video.detail or "fine"  # type: ignore[return-value]
 
 
 class _SidecarStamps:
@@ -199,6 +240,9 @@ class _Task:
 
     files: list[File]
     streamed: "Streamed | None" = None
+    detail: str = ""
+    hashed: "Future[str] | None" = None  # what its content is, where that is not known before it is read
+    again: Video | None = None  # it is in the store, and indexed more finely now
     lines: list[Line] = field(default_factory=list)
     note: str = ""  # about its text
     failure: str = ""  # of the content: every file has it
@@ -215,6 +259,11 @@ class Indexer:
         sidecars: reads the text that comes with them.
         decoders: files read at the same time; by default as many as keep the model busy.
         on_progress: called after every commit.
+        detail: how finely videos are indexed.
+        may_be_copies: sizes of files whose content may be that of another file: it is looked at before they are read.
+            None stands for all. Others are hashed while they are read.
+        again: files of videos that are in the store, by their ids, to be indexed one step finer.
+        hwaccel: decodes on this device, as :func:`~centerclip.video.container.hardware` takes it.
     """
 
     def __init__(
@@ -225,10 +274,16 @@ class Indexer:
         sidecars: _SidecarStamps | None = None,
         decoders: int | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
+        *,
+        detail: str = "fine",
+        may_be_copies: Collection[int] | None = None,
+        again: Mapping[str, File] | None = None,
+        hwaccel: str = "none",
     ) -> None:
         from ..model.pipeline import default_decoders
 
         self.store, self.model, self.windows, self.on_progress = store, model, windows, on_progress
+        self.detail, self.may_be_copies, self.again, self.hwaccel = detail, may_be_copies, dict(again or {}), hwaccel
         self.sidecars = sidecars or _SidecarStamps(store)
         self.decoders = decoders or default_decoders(model)
         self.batch_size = model.batch_size() if model.on_gpu else min(CPU_BATCH, model.batch_size())
@@ -248,9 +303,11 @@ class Indexer:
         self._bytes = {file.path: file.size for file in measured}
         self._lengths: dict[str, tuple[float, int, int]] = {}  # seconds, bytes and windows of files that were opened
         self._encoded: dict[str, float] = {}  # seconds of them that have been encoded
+        self._covered: dict[tuple[str, int], float] = {}  # seconds up to the end of a window
         self._videos: list[AddedVideo] = []
+        self._replaced: list[tuple[Video, Segments]] = []
         self._files: list[File] = []
-        self._finished, self._last_commit = 0, time.monotonic()
+        self._finished, self._done, self._last_commit = 0, 0, time.monotonic()
         encoded = encode_as_decoded(
             self.model,
             files,
@@ -260,15 +317,16 @@ class Indexer:
             on_batch=self._encoded_batch,
             stop=self._stopped,
         )
-        try:
-            for each in encoded:
-                self._settle(each)
-                self._commit_now_and_then()
-        except KeyboardInterrupt:
-            self._commit()  # what is encoded is kept
-            raise
-        finally:
-            encoded.close()  # type: ignore[attr-defined]  # a generator: ends its threads
+        with ThreadPoolExecutor(usable_cores()) as self._pool, ThreadPoolExecutor(self.decoders) as self._hashing:
+            try:
+                for each in encoded:
+                    self._settle(each)
+                    self._commit_now_and_then()
+            except KeyboardInterrupt:
+                self._commit()  # what is encoded is kept
+                raise
+            finally:
+                encoded.close()  # type: ignore[attr-defined]  # a generator: ends its threads
         self._commit()
 
     # ---- in the decoding threads ------------------------------------------------------------------------------
@@ -282,7 +340,16 @@ class Indexer:
         from ..video.container import check_file
 
         check_file(file.path)  # reading a pipe or a device would never end
-        file = replace(file, video=content_id(Path(file.path), self._stopped.is_set))
+        if file.path == getattr(self.again.get(file.video), "path", None):
+            task = _Task([file], again=self.store.view().videos[file.video])
+            self._read(task, deliver)
+            return task
+        hashed = self._hashing.submit(content_id, Path(file.path), self._stopped.is_set)
+        if self.may_be_copies is not None and file.size not in self.may_be_copies:
+            task = _Task([file], hashed=hashed)  # it is hashed while it is read
+            self._read(task, deliver)
+            return task
+        file = replace(file, video=hashed.result())
         with self._lock:
             if file.video in self._known:
                 return file
@@ -296,30 +363,22 @@ class Indexer:
 
     def _read(self, task: _Task, deliver: "Deliver") -> bool:
         """Read a video from its first file; whether that settles it. If not, a copy of the file comes next."""
-        from ..model.pipeline import UNREADABLE, Window
-        from ..video import stream_windows
+        from ..model.pipeline import UNREADABLE
 
-        file, preprocess = task.files[0], self.model.preprocess
+        file = task.files[0]
         failure, spoiled = "", False
         try:
-            if is_photo(file.path):
-                task.streamed = self._read_photo(file, deliver)
-            else:
-                task.streamed = stream_windows(
-                    file.path,
-                    partial(self._plan, file),
-                    self.windows.frames,
-                    lambda window: deliver(window.number, Window(preprocess.to_square(window.rgb))),
-                    short_side=preprocess.read_size,
-                )
+            read = self._read_photo if is_photo(file.path) else self._read_video
+            task.streamed = read(task, deliver)
+            if task.hashed is not None:
+                file = task.files[0] = replace(file, video=task.hashed.result())
         except UNREADABLE as error:
             failure, spoiled = _reason(error), not isinstance(error, VideoError)
         if not file.is_unchanged:
             failure, spoiled = "unreadable: the file changed while it was read; the next run takes it again", True
         if not failure and task.streamed is not None:
-            if is_photo(file.path):
-                return True
-            task.lines, task.note = self.sidecars.read(file.video, file.path, task.streamed.duration)
+            if not is_photo(file.path) and task.again is None:
+                task.lines, task.note = self.sidecars.read(file.video, file.path, task.streamed.duration)
             return True
         task.streamed = None
         with self._lock:
@@ -327,33 +386,80 @@ class Indexer:
                 task.failed.append(replace(task.files.pop(0), video="", failure=failure))
                 return False
             task.failure = failure
-            del self._tasks[file.video]
+            self._tasks.pop(file.video, None)
         return True
 
-    def _read_photo(self, file: File, deliver: "Deliver") -> "Streamed":
+    def _read_video(self, task: _Task, deliver: "Deliver") -> "Streamed":
+        """Read the frames of a video that its detail asks for."""
+        from ..model.pipeline import Window
+        from ..video import Window as Frames
+        from ..video import stream_segments, stream_windows
+        from ..video.selection import DETAILS, StillFrames
+
+        file, preprocess, still = task.files[0], self.model.preprocess, StillFrames()
+        detail = self.detail if task.again is None else ORDER[ORDER.index(detail_of(task.again)) + 1]
+        task.detail = detail
+
+        def pass_on(frames: Frames, end: float) -> None:
+            with self._lock:
+                self._covered[file.path, frames.number] = end
+            deliver(frames.number, Window(preprocess.to_square(frames.rgb)))
+
+        def pass_fine(frames: Frames) -> None:
+            nonlocal still
+            if not frames.number:  # also when the file is read again
+                still = StillFrames()
+            seconds, _, windows = self._lengths[file.path]
+            pass_on(replace(frames, rgb=still(frames.rgb)), seconds * (frames.number + 1) / windows)
+
+        options: dict[str, Any] = {"short_side": preprocess.read_size, "pool": self._pool, "hwaccel": self.hwaccel}
+        if detail == "fine":
+            return stream_windows(file.path, partial(self._plan, file), self.windows.frames, pass_fine, **options)
+        return stream_segments(
+            file.path,
+            DETAILS[detail],
+            self.windows.frames,
+            self.windows.segments,
+            pass_on,
+            on_length=partial(self._length, file),
+            **options,
+        )
+
+    def _read_photo(self, task: _Task, deliver: "Deliver") -> "Streamed":
         """Read a photograph: a video of one frame that takes no time."""
         from ..model.pipeline import Window, to_window
         from ..video import Streamed
         from ..video.photo import read_photo
 
-        photo = read_photo(file.path, short_side=self.model.preprocess.read_size)
+        photo = read_photo(task.files[0].path, short_side=self.model.preprocess.read_size)
         deliver(0, Window(*to_window(self.model.preprocess, photo.rgb[None], self.windows.frames)))
         return Streamed(0.0, photo.width, photo.height, 1, photo.note, photo.recording)
 
     def _plan(self, file: File, duration: float, available: int) -> list[float]:
-        """The times of a video's frames; its length is known from now on."""
+        """The times of a video's frames at equal distances."""
         times = self.windows.times(duration, available)
+        self._length(file, duration, len(times) // self.windows.frames)
+        return times
+
+    def _length(self, file: File, duration: float, windows: int = 1) -> None:
+        """The length of a video is known from now on."""
         with self._lock:
             self._bytes.pop(file.path, None)
-            self._lengths[file.path] = duration, file.size, len(times) // self.windows.frames
-        return times
+            self._lengths[file.path] = duration, file.size, windows
 
     # ---- in the thread of the caller --------------------------------------------------------------------------
 
     def _settle(self, decoded: "Decoded[File, _Task | File | None]") -> None:
         """Put what became of a file into the next commit."""
         task = decoded.info
-        if decoded.error is not None:
+        if isinstance(task, _Task) and task.again is not None and not task.failure:
+            self._replace(task, task.again, decoded.segments)
+        elif decoded.item.video and (decoded.error is not None or isinstance(task, _Task)):
+            # It could not be indexed more finely: it stays as it is.
+            reason = task.failure if isinstance(task, _Task) else _reason(decoded.error)  # type: ignore[arg-type]
+            self._report.failed[decoded.item.path] = reason
+            self._count(decoded.item)
+        elif decoded.error is not None:
             self._note(replace(decoded.item, failure=_reason(decoded.error)))
         elif isinstance(task, File):
             self._note(task)
@@ -369,28 +475,50 @@ class Indexer:
     def _add(self, task: _Task, vectors: np.ndarray) -> None:
         info, video = task.streamed, task.files[0].video
         assert info is not None
-        starts, ends = self.windows.spans(info.duration, info.windows)
-        if not info.duration:  # a photograph: only the first segment has a frame that does not just fill up
-            starts, ends, vectors = starts[:1], ends[:1], vectors[:1]
+        segments = self._segments(info, vectors)
         note, size = "; ".join(filter(None, (info.note, task.note))), (info.width, info.height)
-        added = Video(video, info.duration, *size, time.time(), note, **vars(info.recording))
-        self._videos.append((added, Segments(starts, ends, vectors), task.lines))
+        added = Video(video, info.duration, *size, time.time(), note, task.detail, **vars(info.recording))
+        self._videos.append((added, segments, task.lines))
         self._report.added += 1
         self._report.recognised -= 1  # its first file is counted with it
         self._report.video_seconds += info.duration
-        self._report.segments += len(starts)
+        self._report.segments += len(segments)
         with self._lock:
             self._known.add(video)
-            del self._tasks[video]
+            self._tasks.pop(video, None)
             files = list(task.files)
         for file in files:
             self._note(file)
 
-    def _note(self, file: File) -> None:
-        self._files.append(file)
+    def _segments(self, info: "Streamed", vectors: np.ndarray) -> Segments:
+        """The segments of a video that was read."""
+        starts, ends = self.windows.spans(info.duration, info.windows)
+        if not info.duration:  # a photograph: only the first segment has a frame that does not just fill up
+            starts, ends = starts[:1], ends[:1]
+        elif info.spans:
+            starts, ends = np.array(info.spans, np.float32).T
+        return Segments(starts, ends, vectors[: len(starts)])
+
+    def _replace(self, task: _Task, video: Video, vectors: np.ndarray) -> None:
+        """Put a video that was indexed again into the next commit."""
+        assert task.streamed is not None
+        segments = self._segments(task.streamed, vectors)
+        self._replaced.append((replace(video, detail=task.detail), segments))
+        self._report.refined += 1
+        self._report.video_seconds += video.duration
+        self._report.segments += len(segments)
+        self._count(task.files[0])
+
+    def _count(self, file: File) -> None:
+        """A file is finished."""
+        self._done += 1
         with self._lock:
             self._bytes.pop(file.path, None)
             self._encoded[file.path] = self._lengths.get(file.path, NO_LENGTH)[0]
+
+    def _note(self, file: File) -> None:
+        self._files.append(file)
+        self._count(file)
         if file.failure:
             self._report.failed[file.path] = file.failure
         else:
@@ -398,9 +526,10 @@ class Indexer:
 
     def _encoded_batch(self, batch: "Sequence[tuple[Decoded[File, _Task | File | None], int]]") -> None:
         """Count the windows of a batch; those of a file come in their order."""
-        for decoded, number in batch:
-            seconds, _, windows = self._lengths.get(decoded.item.path, NO_LENGTH)  # none when a copy is read instead
-            self._encoded[decoded.item.path] = seconds * (number + 1) / windows
+        with self._lock:
+            for decoded, number in batch:
+                path = decoded.item.path
+                self._encoded[path] = self._covered.pop((path, number), 0.0)  # none when a copy is read instead
         self._commit_now_and_then()
 
     def _commit_now_and_then(self) -> None:
@@ -411,14 +540,60 @@ class Indexer:
     def _commit(self) -> None:
         if self._files or self._videos:
             self.store.add(self._videos, self._files)
-            self._finished += len(self._files)
             self._videos, self._files = [], []
+        for video, segments in self._replaced:
+            self.store.replace(video, segments)
+        self._replaced, self._finished = [], self._done
         self._last_commit = time.monotonic()
         with self._lock:
             known, size, _ = (sum(part) for part in zip(NO_LENGTH, *self._lengths.values(), strict=True))
             total = known + known / max(size, 1) * sum(self._bytes.values())
         seconds = self._last_commit - self._began
         self.on_progress(Progress(self._finished, self._total, sum(self._encoded.values()), seconds, total))
+
+
+def sharpen(index: "IndexState", hit: "Hit") -> bool:
+    """Encode the moment of a hit anew at the fine rate, with what lies beside it; whether that changed anything.
+
+    The caller holds the writer's lock.
+    """
+    from ..model.pipeline import to_window
+    from ..video import read_times
+
+    windows, view = index.windows, index.store.view()
+    try:
+        video, segments = view.videos[hit.video_id], view.segments(hit.video_id)
+    except KeyError:  # it has gone meanwhile
+        return False
+    fine = windows.every * windows.frames / windows.segments  # seconds of a segment
+    near = (segments.ends > hit.start - fine) & (segments.starts < hit.end + fine)
+    coarse = near & (segments.ends - segments.starts > SHARP_ENOUGH * fine)
+    if not coarse.any():
+        return False
+    first, last = int(np.flatnonzero(coarse)[0]), int(np.flatnonzero(coarse)[-1])
+    last = min(last, first + MAX_SHARPENED - 1)
+    start, end = float(segments.starts[first]), float(segments.ends[last])
+    model, parts = index.encoder.model(), Windows(windows.frames, windows.segments, windows.every)
+    times = [start + time for time in parts.times(end - start, windows.frames * len(segments))]
+    vectors = []
+    for begin in range(0, len(times), windows.frames):
+        try:
+            frames = read_times(hit.path, times[begin : begin + windows.frames], short_side=model.preprocess.read_size)
+        except (VideoError, OSError):  # it is not what it was: the next run of the indexer sees to it
+            return False
+        rgb, mask = to_window(model.preprocess, frames.rgb, windows.frames)
+        vectors.append(model.encode_windows(rgb[None], mask[None])[0][0])
+    starts, ends = parts.spans(end - start, len(vectors))
+    whole = [
+        np.concatenate([old[:first], new, old[last + 1 :]])
+        for old, new in (
+            (segments.starts, starts + np.float32(start)),
+            (segments.ends, ends + np.float32(start)),
+            (segments.vectors, np.concatenate(vectors)),
+        )
+    ]
+    index.store.replace(video, Segments(*whole))
+    return True
 
 
 def drop(store: Store, paths: set[str]) -> None:

@@ -1,9 +1,12 @@
 """What a search and a run of the indexer return, and the files of an index with the filters that narrow a search."""
 
+import json
 import math
 import os
+import time as clock
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from fnmatch import fnmatch
@@ -12,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import QueryError, UnknownVideo
-from ..files import is_below
+from ..files import is_below, write_atomic
 from .ranking import FoundBy, Grade, Moment, Ranked
 from .store import File, Line, Segments, Video, View
 
@@ -21,6 +24,8 @@ When = float | str | date | datetime | None
 Near = tuple[float, float, float]  # latitude and longitude in degrees, and kilometres around it
 EARTH_KM = 6371.0  # radius
 KEPT_FILTERS = 16  # whose videos are remembered: of a large collection, finding them takes longer than a search
+FOUND_FILE = "found.json"  # when videos were found by a search: those are worth being indexed more finely
+MAX_FOUND = 1000  # videos in it
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,7 @@ class IndexReport:
 
     Attributes:
         added: videos that were encoded.
+        refined: videos that were encoded again, more finely.
         recognised: files whose content was in the index: moved, renamed, copied or touched.
         unchanged: files with the same size and time as before.
         removed: files that are gone and were dropped.
@@ -139,6 +145,7 @@ class IndexReport:
     seconds: float = 0.0
     texts: int = 0
     text_failed: dict[str, str] = field(default_factory=dict)
+    refined: int = 0
 
 
 @dataclass(frozen=True)
@@ -198,6 +205,7 @@ class Status:
     precision: str = "float32"  # that it was made in
     photos: int = 0  # of the videos: those that are photographs
     only: str = ""  # "videos" or "photos" where the others are left out
+    details: dict[str, int] = field(default_factory=dict)  # how many videos are indexed how finely
 
 
 @dataclass(frozen=True)
@@ -327,6 +335,22 @@ class Catalogue:
                 )
             )
         return entries
+
+
+def last_found(folder: Path) -> dict[str, float]:
+    """When the videos that were found last by a search were, in seconds since 1970, by id."""
+    try:
+        return {str(video): float(when) for video, when in json.loads((folder / FOUND_FILE).read_bytes()).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def note_found(folder: Path, videos: Sequence[str]) -> None:
+    """Remember that videos were found now, where the folder can be written; of what two searches note, one may go."""
+    found = last_found(folder) | dict.fromkeys(videos, clock.time())
+    newest = sorted(found, key=found.__getitem__, reverse=True)[:MAX_FOUND]
+    with suppress(OSError):
+        write_atomic(folder / FOUND_FILE, json.dumps({video: found[video] for video in newest}))
 
 
 def offline_check() -> Callable[[File], bool]:

@@ -25,7 +25,7 @@ from ..files import is_below
 from .folder import LANCE_SETTINGS, READ_ONLY_CODES, IndexSettings, explain_errors, explained, writer_lock
 from .matrix import MAX_EXACT_SEGMENTS, Block, Buffer, Matrix
 from .roots import Roots, add_root, drop_unused_roots, from_stored, joined, storable, to_stored, video_key
-from .store import AddedVideo, File, Floats, Line, LineHit, TextSource, Video
+from .store import AddedVideo, File, Floats, Line, LineHit, Segments, TextSource, Video
 from .text import index_text
 
 if TYPE_CHECKING:
@@ -364,18 +364,23 @@ class SqliteStore:
         """Add videos that are not there yet, then files, or replace those of the same paths; all in one step."""
         with self.database.write() as connection:
             for video, segments, lines in videos:
-                values = [storable(value) if isinstance(value, str) else value for value in astuple(video)]
-                marks = ", ".join("?" * len(values))
-                cursor = connection.execute(f"INSERT OR IGNORE INTO video ({VIDEO_COLUMNS}) VALUES ({marks})", values)
-                if cursor.rowcount:
-                    key = cursor.lastrowid
-                    arrays = ((segments.starts, "<f4"), (segments.ends, "<f4"), (segments.vectors, "<f2"))
-                    blobs = [np.asarray(array, kind).tobytes() for array, kind in arrays]
-                    connection.execute("INSERT INTO segments VALUES (?, ?, ?, ?, ?)", (key, len(segments), *blobs))
+                if _add_video(connection, video, segments):
                     _add_lines(connection, video_key(connection, video.id), lines)
             roots = Roots(connection)
             for file in {file.path: file for file in files}.values():
                 roots.add_file(file)
+
+    def replace(self, video: Video, segments: Segments) -> None:
+        """Replace what is known about a video, by its id, and its segments, in one step."""
+        with self.database.write() as connection:
+            # Rows do not change, so that readers notice: it gets a new one, which takes over what belongs to it.
+            old = video_key(connection, video.id)
+            connection.execute("UPDATE video SET id = '-' || id WHERE key = ?", (old,))
+            _add_video(connection, video, segments)
+            new = video_key(connection, video.id)
+            for table in ("file", "line", "read_source"):
+                connection.execute(f"UPDATE {table} SET video = ? WHERE video = ?", (new, old))
+            connection.execute("DELETE FROM video WHERE key = ?", (old,))
 
     def add_lines(self, video: str, lines: Sequence[Line], source: TextSource) -> None:
         """Replace the lines of a video that come from ``source``."""
@@ -676,6 +681,18 @@ def _changes(connection: sqlite3.Connection, table: str, known: dict[int, str]) 
     if total - fresh == len(known):
         return last, fresh, set()
     return last, fresh, known.keys() - {key for (key,) in connection.execute(f"SELECT key FROM {table}")}
+
+
+def _add_video(connection: sqlite3.Connection, video: Video, segments: Segments) -> bool:
+    """Add a video with its segments, unless it is there; whether it was added."""
+    values = [storable(value) if isinstance(value, str) else value for value in astuple(video)]
+    marks = ", ".join("?" * len(values))
+    cursor = connection.execute(f"INSERT OR IGNORE INTO video ({VIDEO_COLUMNS}) VALUES ({marks})", values)
+    if cursor.rowcount:
+        arrays = ((segments.starts, "<f4"), (segments.ends, "<f4"), (segments.vectors, "<f2"))
+        blobs = [np.asarray(array, kind).tobytes() for array, kind in arrays]
+        connection.execute("INSERT INTO segments VALUES (?, ?, ?, ?, ?)", (cursor.lastrowid, len(segments), *blobs))
+    return bool(cursor.rowcount)
 
 
 def _add_lines(connection: sqlite3.Connection, key: int, lines: Iterable[Line]) -> None:

@@ -27,7 +27,7 @@ class Video:
         height: pixels of a shown frame.
         added: when it was indexed, seconds since 1970.
         note: a fault of the file that could be read around; empty for most.
-        detail: how finely it was indexed; empty where there was no choice.
+        detail: how finely it was indexed, "fast", "normal" or "fine"; empty where there was no choice.
         recorded, camera, latitude, longitude: as in :class:`~centerclip.video.info.Recording`.
     """
 
@@ -200,6 +200,10 @@ class Store(Protocol):
     def add(self, videos: Sequence[AddedVideo], files: Sequence[File]) -> None:
         """Add videos that are not there yet with their segments and lines, then files, or replace those of the same
         paths, all in one step. The videos of files must be there; KeyError when one is not."""
+
+    def replace(self, video: Video, segments: Segments) -> None:
+        """Replace what is known about a video, by its id, and its segments; files and lines stay. KeyError when it is
+        not there."""
 
     def add_lines(self, video: str, lines: Sequence[Line], source: TextSource) -> None:
         """Replace the lines of a video that come from ``source``; KeyError when the video is not there."""

@@ -24,10 +24,10 @@ from .sampling import bin_centres, random_in_bins
 if TYPE_CHECKING:
     from .container import Limits
     from .info import VideoInfo, probe
-    from .reader import Frames, Streamed, Window, read_frames, read_times, stream_windows
+    from .reader import Frames, Streamed, Window, read_frames, read_times, stream_segments, stream_windows
 
 _LAZY = {"Limits": ".container", "VideoInfo": ".info", "probe": ".info"} | dict.fromkeys(
-    ("Frames", "Streamed", "Window", "read_frames", "read_times", "stream_windows"), ".reader"
+    ("Frames", "Streamed", "Window", "read_frames", "read_times", "stream_segments", "stream_windows"), ".reader"
 )
 __all__ = [
     "EncryptedVideo",
@@ -51,6 +51,7 @@ __all__ = [
     "random_in_bins",
     "read_frames",
     "read_times",
+    "stream_segments",
     "stream_windows",
 ]
 

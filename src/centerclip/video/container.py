@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 import av
 from av.audio.stream import AudioStream
+from av.codec.hwaccel import HWAccel, hwdevices_available
 from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Discard, Disposition
@@ -101,6 +102,9 @@ MISSING_SHARE = 0.01  # a file that lacks a smaller share of its bytes than this
 av.logging.set_level(None)
 
 
+_MISSING_DEVICES: set[str] = set()  # kinds of devices that this machine turned out not to have
+
+
 @dataclass
 class Source:
     """An open video file.
@@ -120,6 +124,8 @@ class Source:
     audio: AudioStream | None
     deadline: Deadline
     limits: Limits
+    primed: bool = False  # its decoder has seen the first packet
+    hardware: str = ""  # the device that decodes; empty for the processor
 
     @property
     def streams(self) -> list[VideoStream | AudioStream]:
@@ -150,9 +156,18 @@ class Source:
 
 @contextmanager
 def open_source(
-    path: str | PathLike[str], limits: Limits, deadline: Deadline | None = None, *, audio: bool = False
+    path: str | PathLike[str],
+    limits: Limits,
+    deadline: Deadline | None = None,
+    *,
+    audio: bool = False,
+    threads: int | None = None,
+    hwaccel: str = "none",
 ) -> Iterator[Source]:
-    """Open a video file for reading, with its audio if it is asked for.
+    """Open a video file for reading, with its audio if it is asked for; ``threads`` decode it, all cores by default.
+
+    ``hwaccel`` names a device that decodes in their place, or ``"auto"`` for one of those that the machine has. Where
+    it is missing or does not know the codec, the processor decodes: ``Source.hardware`` tells.
 
     Raises:
         VideoError: the type says why the file cannot be read, also when FFmpeg fails while the file is open.
@@ -160,33 +175,77 @@ def open_source(
     name = os.fspath(path)
     deadline = deadline or Deadline(name, limits.seconds)
     check_file(name, limits)
+    container, device = _open_on_device(name, limits, deadline, hwaccel)
+    with container:
+        video = _video_stream(name, container)
+        sound = next(iter(container.streams.audio), None) if audio else None
+        source = Source(name, container, video, sound, deadline, limits, hardware=device)
+        for stream in container.streams:
+            if stream.index not in {wanted.index for wanted in source.streams}:
+                stream.discard = Discard.all  # the demuxer need not even read them
+        _check_whole(name)
+        _check_stream(name, video, limits)
+        video.codec_context.thread_count = threads or decoder_threads()
+        try:
+            yield source
+        except av.FFmpegError as error:  # what a reader has not dealt with: a packet of impossible size, a bad disk
+            deadline.check()
+            raise UnreadableVideo(name, f"the file cannot be read further ({short_reason(error)})") from error
+
+
+def devices_for(hwaccel: str) -> list[str]:
+    """The kinds of devices to try: none, one, or with ``"auto"`` all that FFmpeg knows here and that did not fail yet.
+
+    Raises:
+        ValueError: FFmpeg does not know a device of this name.
+    """
+    known = hwdevices_available()
+    if hwaccel not in ("auto", "none", *known):
+        raise ValueError(f"there is no hardware decoder {hwaccel!r} here; choose auto, none, {', '.join(known)}")
+    wanted = [] if hwaccel == "none" else known if hwaccel == "auto" else [hwaccel]
+    return [device for device in wanted if device not in _MISSING_DEVICES]
+
+
+def uses_hardware(container: InputContainer) -> bool:
+    """Whether a device decodes the video of an open file."""
+    return any(
+        stream.codec_context is not None and stream.codec_context.is_hwaccel for stream in container.streams.video
+    )
+
+
+def _open_on_device(name: str, limits: Limits, deadline: Deadline, hwaccel: str) -> tuple[InputContainer, str]:
+    """Open a file on the first device that decodes it, else on the processor; and the name of the device."""
+    failed = []
+    for device in devices_for(hwaccel):
+        try:
+            container = _open(name, limits, deadline, HWAccel(device, allow_software_fallback=True))
+        except (VideoError, RuntimeError, NotImplementedError):  # it is missing, though FFmpeg was built for it
+            failed.append(device)
+            continue
+        if uses_hardware(container):
+            _MISSING_DEVICES.update(failed)  # it was not the file's fault
+            return container, device
+        container.close()  # it does not know the codec
+    container = _open(name, limits, deadline)
+    _MISSING_DEVICES.update(failed)
+    return container, ""
+
+
+def _open(name: str, limits: Limits, deadline: Deadline, hwaccel: HWAccel | None = None) -> InputContainer:
     try:
-        container = av.open(
+        return av.open(
             f"file:{Path(name).absolute()}",  # the prefix, so that no part of a name is taken for a protocol
             mode="r",
             options={"max_pixels": str(limits.pixels)},
             container_options={"protocol_whitelist": "file", "format_whitelist": CONTAINERS},
             metadata_errors="ignore",
             timeout=deadline.left,
+            hwaccel=hwaccel,
         )
     except av.ExitError as error:  # FFmpeg gave up because the time was over
         raise deadline.error() from error
     except (av.FFmpegError, OSError, ValueError) as error:
         raise _why_not_opened(name, error) from error
-    with container:
-        video = _video_stream(name, container)
-        sound = next(iter(container.streams.audio), None) if audio else None
-        source = Source(name, container, video, sound, deadline, limits)
-        for stream in container.streams:
-            if stream.index not in {wanted.index for wanted in source.streams}:
-                stream.discard = Discard.all  # the demuxer need not even read them
-        _check_whole(name)
-        _check_stream(name, video, limits)
-        try:
-            yield source
-        except av.FFmpegError as error:  # what a reader has not dealt with: a packet of impossible size, a bad disk
-            deadline.check()
-            raise UnreadableVideo(name, f"the file cannot be read further ({short_reason(error)})") from error
 
 
 def check_file(name: str, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -262,7 +321,6 @@ def _check_stream(name: str, stream: VideoStream, limits: Limits) -> None:
         raise TooLarge(name, f"{context.width} x {context.height}, the limit is Limits(pixels={limits.pixels})")
     context.options = {"max_pixels": str(limits.pixels)}  # the size can change in the middle of a stream
     context.thread_type = "AUTO"  # not SLICE: with it a damaged VP9 file can give noise without an error
-    context.thread_count = decoder_threads()
 
 
 MP4_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof", b"sidx", b"uuid", b"udta"}

@@ -1,7 +1,8 @@
 """Decodes chosen frames of an open file: by seeking when the packets allow it, else by decoding everything."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
 
 import av
 from av.packet import Packet
@@ -13,6 +14,7 @@ from .timeline import Keyframe, PacketTable, Timeline, finished_timeline, repair
 
 # Frames that no other frame refers to can be left out exactly in these codecs; other decoders guess.
 CODECS_WITH_UNREFERENCED_FRAMES = {"h264", "hevc"}
+NEAR_PACKETS = 100  # ahead: so many are read sooner than sought
 MIN_DECODED_SHARE = 0.5  # of the frames; a video of which fewer decode is not worth calling readable
 Keep = Callable[[int, VideoFrame], None]
 
@@ -22,7 +24,10 @@ class SeekMismatch(Exception):
 
 
 def seek_frames(source: Source, table: PacketTable, chosen: Sequence[int], keep: Keep) -> None:
-    """Decode the chosen frames, jumping from keyframe to keyframe over what is not needed.
+    """Decode the chosen frames and what they refer to, and nothing else.
+
+    From the keyframe before a frame, packets are decoded up to the last one that is chosen before the next keyframe;
+    then the decoder is told that this was all, and the rest is jumped over.
 
     Args:
         source: an open file.
@@ -35,43 +40,83 @@ def seek_frames(source: Source, table: PacketTable, chosen: Sequence[int], keep:
     """
     if table.seek_problem is not None:
         raise SeekMismatch(table.seek_problem)
-    wanted = [table.timeline.pts[frame] for frame in chosen]
-    decoder = _SeekingDecoder(source, table, set(wanted))
-    for place, pts in enumerate(wanted):
-        keep(place, decoder.frame_at(pts))
+    decoder = _SeekingDecoder(source, table, chosen)
+    for place, frame in enumerate(chosen):
+        keep(place, decoder.frame_at(table.timeline.pts[frame]))
+
+
+def runs_of(table: PacketTable, chosen: Sequence[int]) -> list[list[int]]:
+    """Chosen frames, ascending, in groups that are decoded from one keyframe on."""
+    starts = [keyframe.pts for keyframe in table.keyframes]
+    pts = table.timeline.pts
+    return [list(group) for _, group in groupby(chosen, lambda frame: bisect_right(starts, pts[frame]))]
 
 
 class _SeekingDecoder:
     """Decodes forwards through a file, from keyframe to keyframe, and checks each frame against the packet table."""
 
-    def __init__(self, source: Source, table: PacketTable, wanted: set[int]) -> None:
-        self.source, self.table, self.wanted = source, table, wanted
+    def __init__(self, source: Source, table: PacketTable, chosen: Sequence[int]) -> None:
+        self.source, self.table = source, table
+        self.wanted = {table.timeline.pts[frame] for frame in chosen}
+        # By the keyframe that decoding starts at: the last packet that is needed.
+        self.last_needed: dict[int, int] = {}
+        for run in runs_of(table, chosen):
+            keyframe = table.keyframe_before(table.timeline.pts[run[0]]).packet
+            self.last_needed[keyframe] = int(table.positions[run].max())
+        self.end = -1  # of the packets that are needed now
+        self.drained = False
         self.context = source.stream.codec_context
         # Without reordering there is next to nothing to skip, or the times are wrong, which only the full order shows.
         self.may_skip = table.reordered and self.context.codec.name in CODECS_WITH_UNREFERENCED_FRAMES
         self.packets: Iterator[Packet] = iter(())
         self.next_packet = 0  # number of the packet that the demuxer gives next
         self.earliest = 0  # frames before this time, after a seek, lack the frames they refer to
-        self.next_shown = 0  # number of the frame that should come next, when none is skipped
+        self.next_shown = 0  # number of the first frame that may come next
+        self.awaited: set[int] = set()  # times of packets that were decoded, and whose frames have not come
         self.awaits_keyframe = False  # nothing came since the last seek, which has to give its keyframe first
         self.ready: list[VideoFrame] = []
-        self._seek(table.keyframes[0])
+        if source.primed:
+            self.next_packet = -1 - NEAR_PACKETS  # nowhere: the first frame is sought
+        else:
+            self._seek(table.keyframes[0])
 
     def frame_at(self, pts: int) -> VideoFrame:
         """The frame of a time, which lies after all that were asked for before."""
         keyframe = self.table.keyframe_before(pts)
-        if keyframe.packet > self.next_packet:
+        if keyframe.packet > self.next_packet or self.drained:
             if self.next_packet == 0:
                 # Some encoders describe themselves in the first packet alone, and a decoder that does not know them
                 # makes green frames: it has to see that before the first jump.
                 self._decode(self._next())
-            self._seek(keyframe)
+            self._go_to(keyframe)
+        self.end = max(self.end, self.last_needed[keyframe.packet])
         for frame in self._frames():
             if frame.pts == pts:
                 return frame
             if frame.pts is not None and frame.pts > pts:
                 break
         raise SeekMismatch(f"the frame at {pts} ticks is missing")
+
+    def _go_to(self, keyframe: Keyframe) -> None:
+        """Continue at a keyframe: by reading on when it is near, which every container can."""
+        if not 0 <= keyframe.packet - self.next_packet <= NEAR_PACKETS:
+            return self._seek(keyframe)
+        self.context.flush_buffers()
+        while self.next_packet < keyframe.packet:
+            self._next()
+            self.next_packet += 1
+        first = self._next()
+        if first.pts != keyframe.pts:
+            raise SeekMismatch("packets come in another order each time")
+        self._start_at(keyframe, first)
+
+    def _start_at(self, keyframe: Keyframe, first: Packet) -> None:
+        """The decoder is empty, and the packet of a keyframe is the next."""
+        self.next_packet, self.earliest = keyframe.packet, keyframe.pts
+        self.next_shown = self.table.timeline.find(keyframe.pts)
+        self.awaits_keyframe = self.table.timeline.has(keyframe.pts)
+        self.ready, self.awaited, self.drained = [], set(), False
+        self.packets = chain([first], self.packets)
 
     def _seek(self, keyframe: Keyframe) -> None:
         for target in (keyframe.pts, keyframe.dts):  # containers differ in the time they seek by
@@ -85,12 +130,7 @@ class _SeekingDecoder:
                 continue
             landed = self.table.keyframe_before(first.pts)
             if landed.pts == first.pts and first.is_keyframe and landed.packet <= keyframe.packet:
-                self.next_packet, self.earliest = landed.packet, landed.pts
-                self.next_shown = self.table.timeline.find(landed.pts)
-                self.awaits_keyframe = self.table.timeline.has(landed.pts)
-                self.ready = []
-                self.packets = chain([first], self.packets)
-                return
+                return self._start_at(landed, first)
         raise SeekMismatch("seeking missed the keyframe")
 
     def _frames(self) -> Iterator[VideoFrame]:
@@ -102,7 +142,10 @@ class _SeekingDecoder:
                     continue
                 self._check(frame)
                 yield frame
-            self.ready = self._decode(self._next())
+            if self.drained:
+                return
+            self.drained = self.next_packet > self.end
+            self.ready = self._decode(None if self.drained else self._next())
 
     def _next(self) -> Packet:
         try:
@@ -113,10 +156,15 @@ class _SeekingDecoder:
             self.source.deadline.check()
             raise SeekMismatch("the container cannot be read further") from error
 
-    def _decode(self, packet: Packet) -> list[VideoFrame]:
-        self.next_packet += 1
-        if self.may_skip:
-            self.context.skip_frame = "DEFAULT" if packet.pts in self.wanted else "NONREF"
+    def _decode(self, packet: Packet | None) -> list[VideoFrame]:
+        """The frames that a packet gives; without one, those that the decoder still has."""
+        self.source.primed = True
+        if packet is not None:
+            self.next_packet += 1
+            if self.may_skip:
+                self.context.skip_frame = "DEFAULT" if packet.pts in self.wanted else "NONREF"
+            elif packet.pts is not None and not packet.is_discard:
+                self.awaited.add(packet.pts)
         try:
             return self.source.stream.decode(packet)
         except av.EOFError:
@@ -132,7 +180,8 @@ class _SeekingDecoder:
         if self.awaits_keyframe and not (frame.pts == self.earliest and frame.key_frame):
             raise SeekMismatch("a packet is marked as a keyframe but is not one")
         number = self.table.timeline.find(frame.pts)
-        if number < self.next_shown or (number > self.next_shown and not self.may_skip):
+        self.awaited.discard(frame.pts)
+        if number < self.next_shown or any(self.earliest <= other < frame.pts for other in self.awaited):
             raise SeekMismatch("frames came out of order")
         self.next_shown, self.awaits_keyframe = number + 1, False
 

@@ -155,47 +155,40 @@ def frame_rgb(
     return np.asarray(Image.fromarray(eight_bits).filter(_tone_lut(frame.color_trc)))
 
 
-class FrameBuffer:
-    """Converts the chosen frames of one video into one array; the first one decides the size and the turn of all.
+class FrameConverter:
+    """Turns decoded frames of one video into RGB; the first one decides the size and the turn of all.
 
     Args:
         source: the open file.
-        count: frames that will be added.
         short_side: short side of the result; None keeps the size at which the video is shown.
+        like: a converter that has seen the first frame of the same video.
     """
 
-    def __init__(self, source: Source, count: int, short_side: int | None) -> None:
+    def __init__(self, source: Source, short_side: int | None, like: "FrameConverter | None" = None) -> None:
         self.path, self.limits, self.pixel_aspect = source.path, source.limits, pixel_aspect_of(source.stream)
-        self.count, self.short_side = count, short_side
-        self.rgb: NDArray[np.uint8] | None = None  # [count, H, W, 3]
-        self.filled: set[int] = set()
-        self._orientation = Orientation(None)
+        self.short_side = short_side
+        # Width and height as shown, and those of the result before turning: known with the first frame.
+        self.shown: tuple[int, int] = like.shown if like else (0, 0)
+        self._size: tuple[int, int] = like._size if like else (0, 0)
+        self._orientation: Orientation = like._orientation if like else Orientation(None)
         self._reformatter = VideoReformatter()
 
-    def add(self, place: int, frame: VideoFrame) -> None:
-        """Convert a frame and keep it at a place in ``[0, count)``."""
+    def __call__(self, frame: VideoFrame) -> NDArray[np.uint8]:
+        """A frame as uint8 ``[H, W, 3]``, upright."""
         try:
-            if self.rgb is None:
-                self._orientation = frame_orientation(frame)
-                shown = shown_size(frame.width, frame.height, self.pixel_aspect, self.short_side)
-                self.rgb = self._empty(*self._orientation.size(*shown))
-            size = self._orientation.size(self.rgb.shape[2], self.rgb.shape[1])
-            self.rgb[place] = self._orientation.apply(
-                frame_rgb(self._reformatter, frame, *size, interpolation=Interpolation.BICUBIC)
-            )
-            self.filled.add(place)
+            if self._size == (0, 0):
+                self._look_at(frame)
+            rgb = frame_rgb(self._reformatter, frame, *self._size, interpolation=Interpolation.BICUBIC)
+            return np.ascontiguousarray(self._orientation.apply(rgb))
         except (av.FFmpegError, ValueError) as error:
             message = f"frames of the pixel format {frame.format.name} cannot be converted"
             raise UnreadableVideo(self.path, message) from error
 
-    def _empty(self, width: int, height: int) -> NDArray[np.uint8]:
+    def _look_at(self, frame: VideoFrame) -> None:
+        self._orientation = frame_orientation(frame)
+        self.shown = self._orientation.size(*shown_size(frame.width, frame.height, self.pixel_aspect))
+        size = shown_size(frame.width, frame.height, self.pixel_aspect, self.short_side)
+        width, height = self._orientation.size(*size)
         if width * height > self.limits.pixels:
             raise TooLarge(self.path, f"{width} x {height} as shown, the limit is Limits(pixels={self.limits.pixels})")
-        needed = self.count * width * height * 3
-        if needed > self.limits.memory:
-            raise TooLarge(
-                self.path,
-                f"{self.count} frames of {width} x {height} take {needed:,} bytes, the limit is "
-                f"Limits(memory={self.limits.memory}); short_side makes them smaller",
-            )
-        return np.empty((self.count, height, width, 3), np.uint8)
+        self._size = size

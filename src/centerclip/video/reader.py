@@ -3,24 +3,35 @@
 Streaming is one pass over the file with never more than a window in memory.
 """
 
-from collections.abc import Callable, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
 from os import PathLike, fspath
 from typing import Protocol, TypeVar
 
+import av
 import numpy as np
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from .container import DEFAULT_LIMITS, Deadline, Limits, Source, open_source
-from .decode import SeekMismatch, decode_all, seek_frames
-from .errors import OutsideVideo, UnreadableVideo
-from .frames import FrameBuffer, frame_orientation, pixel_aspect_of, shown_size
+from .container import DEFAULT_LIMITS, Deadline, Limits, Source, open_source, short_reason
+from .decode import Keep, SeekMismatch, decode_all, runs_of, seek_frames
+from .errors import OutsideVideo, TooLarge, UnreadableVideo
+from .frames import FrameConverter
 from .info import Recording, recording_of
 from .sampling import bin_centres, random_in_bins
-from .timeline import Timeline, part, read_packet_table
+from .selection import Choice, Detail, SegmentWriter, choose_frames, even_frames
+from .timeline import PacketTable, Timeline, part, read_packet_table
+
+PART_FRAMES = 12  # of a video that are decoded in one go, when several threads share it
+DEVICE_CHECK_SIDE = 128  # pixels of the short side at which the first frame of a device is compared
+DEVICE_DIFFERENCE = 2.0  # grey levels of 255 by which it may differ, in the mean
+MAX_PART_FRAMES = 60  # where keyframes are further apart, the video is read by one: memory is bounded
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,7 @@ class Streamed:
         windows: how many were delivered.
         note: what is wrong with the file, although it could be read; None for most files.
         recording: when, with what and where it was recorded, as far as the container says.
+        spans: start and end of each segment in seconds, where :func:`stream_segments` made them.
     """
 
     duration: float
@@ -74,6 +86,7 @@ class Streamed:
     windows: int
     note: str | None
     recording: Recording
+    spans: tuple[tuple[float, float], ...] = ()
 
 
 def read_frames(
@@ -175,6 +188,8 @@ def stream_windows(
     *,
     short_side: int | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    pool: ThreadPoolExecutor | None = None,
+    hwaccel: str = "none",
 ) -> Streamed:
     """Read the frames on the screen at many times, ``size`` of them at a time.
 
@@ -189,23 +204,67 @@ def stream_windows(
         deliver: called with each window; may wait, which does not count as reading.
         short_side: scale the frames so that their short side has this many pixels; None keeps the size.
         limits: bounds on what the file may cost. ``seconds`` holds for a window, not for the whole video.
+        pool: threads that decode parts of the video at the same time.
+        hwaccel: a device that decodes, as for :func:`~.container.open_source`.
 
     Raises:
         VideoError: the type says why the file cannot be read.
     """
 
-    def choose(timeline: Timeline) -> list[int]:
+    def choose(timeline: Timeline, table: PacketTable | None) -> list[int]:
         return [timeline.shown_at(time) for time in plan(timeline.duration, len(timeline))]
 
     def collect(source: Source, frames: list[int]) -> _WindowWriter:
-        return _WindowWriter(source, frames, size, deliver, short_side)
+        return _WindowWriter(source, frames, size, deliver)
 
-    return _read(fspath(path), choose, collect, limits)
+    return _read(fspath(path), choose, collect, short_side, limits, pool, hwaccel)
+
+
+def stream_segments(
+    path: str | PathLike[str],
+    detail: Detail,
+    frames: int,
+    segments: int,
+    deliver: Callable[[Window, float], None],
+    *,
+    on_length: Callable[[float], None] = lambda duration: None,
+    short_side: int | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    pool: ThreadPoolExecutor | None = None,
+    hwaccel: str = "none",
+) -> Streamed:
+    """Read the frames of a video that cost least to decode, and make segments of them, as :mod:`.selection` says.
+
+    Args:
+        path: a video file.
+        detail: how many frames to take.
+        frames: of a window.
+        segments: of a window. Of the last one only those count that have a span.
+        deliver: as for :func:`stream_windows`; with each window, how far in seconds the video is read.
+        on_length: called with the length of the video in seconds, when it is known.
+        short_side: scale the frames so that their short side has this many pixels; None keeps the size.
+        limits: bounds on what the file may cost. ``seconds`` holds for a window, not for the whole video.
+        pool: threads that decode parts of the video at the same time.
+        hwaccel: a device that decodes, as for :func:`~.container.open_source`.
+
+    Raises:
+        VideoError: the type says why the file cannot be read.
+    """
+
+    def choose(timeline: Timeline, table: PacketTable | None) -> Choice:
+        on_length(timeline.duration)
+        return even_frames(timeline, detail) if table is None else choose_frames(table, detail)
+
+    def collect(source: Source, choice: Choice) -> _SegmentCollector:
+        return _SegmentCollector(source, choice, frames, segments, detail.together, deliver)
+
+    return _read(fspath(path), choose, collect, short_side, limits, pool, hwaccel)
 
 
 Chosen = TypeVar("Chosen")
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
+Choose = Callable[[Timeline, PacketTable | None], Chosen]  # without a table: for a file read from start to end
 
 
 class _Collector(Protocol[Result_co]):
@@ -213,40 +272,168 @@ class _Collector(Protocol[Result_co]):
 
     unique: list[int]  # the numbers of the frames: ascending, without repeats
 
-    def keep(self, place: int, frame: VideoFrame) -> None: ...
+    def keep(self, place: int, rgb: NDArray[np.uint8], seconds: float) -> None: ...
 
     @property
     def complete(self) -> bool: ...
 
-    def result(self, timeline: Timeline, note: str | None) -> Result_co: ...
+    def result(self, timeline: Timeline, shown: tuple[int, int], note: str | None) -> Result_co: ...
 
 
 def _read(
     name: str,
-    choose: Callable[[Timeline], Chosen],
+    choose: Choose[Chosen],
     collect: Callable[[Source, Chosen], _Collector[Result]],
+    short_side: int | None,
     limits: Limits,
+    pool: ThreadPoolExecutor | None = None,
+    hwaccel: str = "none",
 ) -> Result:
     """Seek to the chosen frames; where what comes is not what the packets promise, decode from start to end."""
-    deadline = Deadline(name, limits.seconds)
-    with open_source(name, limits, deadline) as source:
+    deadline, hardware = Deadline(name, limits.seconds), ""
+    with open_source(name, limits, deadline, hwaccel=hwaccel) as source:
         table = read_packet_table(source)
-        timeline = table.timeline
-        collector = collect(source, choose(timeline))
-        try:
-            seek_frames(source, table, collector.unique, collector.keep)
-            return collector.result(timeline, None)
-        except SeekMismatch as mismatch:
-            reason = str(mismatch)
+        timeline, reason = table.timeline, table.seek_problem
+        if reason is None:
+            hardware = source.hardware
+            collector = collect(source, choose(timeline, table))
+            try:
+                if hardware:
+                    _check_device(source, table)
+                shown = _seek(source, table, collector, short_side, pool)
+                return collector.result(timeline, shown, None)
+            except SeekMismatch as mismatch:
+                reason = str(mismatch)
+    if hardware:  # it may be the device that is to blame
+        return _read(name, choose, collect, short_side, limits, pool)
     for _ in range(2):  # a second time when the frames that come are not those the packets announce
-        chosen = choose(timeline)
+        chosen = choose(timeline, None)
         with open_source(name, limits, deadline) as source:
-            collector = collect(source, chosen)
-            timeline, lost = decode_all(source, table, collector.unique, collector.keep)
-        if choose(timeline) == chosen and collector.complete:
+            collector, convert = collect(source, chosen), FrameConverter(source, short_side)
+            keep = _keeper(collector, convert, timeline)
+            timeline, lost = decode_all(source, table, collector.unique, keep)
+        if choose(timeline, None) == chosen and collector.complete:
             note = f"read from start to end: {reason}" + (f"; packets that do not decode: {lost}" if lost else "")
-            return collector.result(timeline, note)
+            return collector.result(timeline, convert.shown, note)
     raise UnreadableVideo(name, "decoding gives other frames each time")
+
+
+def _check_device(source: Source, table: PacketTable) -> None:
+    """Raise :class:`SeekMismatch` when a device decodes the first frame of a file to other pixels."""
+
+    def first(opened: Source) -> NDArray[np.uint8]:
+        pictures: list[NDArray[np.uint8]] = []
+        convert = FrameConverter(opened, DEVICE_CHECK_SIDE)
+        seek_frames(opened, table, [0], lambda _, frame: pictures.append(convert(frame)))
+        return pictures[0]
+
+    with open_source(source.path, source.limits, source.deadline, threads=1) as plain:
+        difference = np.subtract(first(source), first(plain), dtype=np.int16)
+    if float(np.abs(difference).mean()) > DEVICE_DIFFERENCE:
+        raise SeekMismatch(f"{source.hardware} decodes it to other pixels")
+
+
+def _keeper(collector: _Collector[Result], convert: FrameConverter, timeline: Timeline) -> Keep:
+    def keep(place: int, frame: VideoFrame) -> None:
+        collector.keep(place, convert(frame), timeline.seconds(collector.unique[place]))
+
+    return keep
+
+
+def _seek(
+    source: Source,
+    table: PacketTable,
+    collector: _Collector[Result],
+    short_side: int | None,
+    pool: ThreadPoolExecutor | None,
+) -> tuple[int, int]:
+    """Decode the chosen frames, several parts of the video at a time if there is a pool; the size as shown."""
+    convert = FrameConverter(source, short_side)
+    keep = _keeper(collector, convert, table.timeline)
+    parts = _parts(table, collector.unique) if pool is not None and short_side is not None else []
+    if pool is None or len(parts) < 2:
+        if pool is not None and len(collector.unique) <= PART_FRAMES:
+            source.stream.codec_context.thread_count = 1  # other files are read meanwhile
+        seek_frames(source, table, collector.unique, keep)
+        return convert.shown
+    source.stream.codec_context.thread_count = 1
+    seek_frames(source, table, parts[0], keep)  # its first frame decides the size of all
+    place = len(parts[0])
+    with _PartReader(source, table, convert) as reader:
+        for frames in reader.read(parts[1:], pool):
+            for rgb in frames:
+                collector.keep(place, rgb, table.timeline.seconds(collector.unique[place]))
+                place += 1
+    return convert.shown
+
+
+def _parts(table: PacketTable, chosen: Sequence[int]) -> list[list[int]]:
+    """Chosen frames in groups of one or several keyframes each; none when a group would not fit into memory."""
+    parts: list[list[int]] = []
+    for run in runs_of(table, chosen):
+        if parts and len(parts[-1]) < PART_FRAMES:
+            parts[-1] += run
+        else:
+            parts.append(run)
+    return parts if max(map(len, parts)) <= MAX_PART_FRAMES else []
+
+
+class _PartReader:
+    """Decodes parts of a file at the same time, each in one thread, with as many copies of the open file.
+
+    Args:
+        source: the file, which was opened by somebody else.
+        table: its packets.
+        convert: has seen its first frame.
+    """
+
+    def __init__(self, source: Source, table: PacketTable, convert: FrameConverter) -> None:
+        self.first, self.table, self.convert = source, table, convert
+        self._spare: deque[tuple[Source, FrameConverter]] = deque([(source, convert)])
+        self._lock, self._opened = threading.Lock(), ExitStack()
+        self._running: deque[Future[list[NDArray[np.uint8]]]] = deque()
+
+    def __enter__(self) -> "_PartReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._running:
+            each.cancel()
+        wait(self._running)
+        self._opened.close()
+
+    def read(self, parts: Sequence[Sequence[int]], pool: ThreadPoolExecutor) -> Iterator[list[NDArray[np.uint8]]]:
+        """The frames of each part in turn; never more than a few parts ahead of whoever takes them."""
+        todo = iter(parts)
+        while True:
+            while len(self._running) <= pool._max_workers and (part := next(todo, None)) is not None:
+                self._running.append(pool.submit(self._read_part, part))
+            if not self._running:
+                return
+            # It stays in the list until it is done: a thread that uses the file must not outlive it.
+            frames = self._running[0].result()
+            self._running.popleft()
+            yield frames
+            self.first.deadline.renew()
+
+    def _read_part(self, part: Sequence[int]) -> list[NDArray[np.uint8]]:
+        try:
+            source, convert = self._spare.pop()
+        except IndexError:
+            limits = self.first.limits
+            deadline, device = Deadline(self.first.path, limits.seconds), self.first.hardware or "none"
+            opened = open_source(self.first.path, limits, deadline, threads=1, hwaccel=device)
+            with self._lock:
+                source = self._opened.enter_context(opened)
+            convert = FrameConverter(source, self.convert.short_side, like=self.convert)
+        source.deadline.renew()
+        frames: list[NDArray[np.uint8]] = []
+        try:
+            seek_frames(source, self.table, part, lambda _, frame: frames.append(convert(frame)))
+        except av.FFmpegError as error:
+            raise SeekMismatch(short_reason(error)) from error
+        self._spare.append((source, convert))
+        return frames
 
 
 Selection = tuple[list[int], list[bool]]  # numbers of frames, which may repeat, and False where one only fills up
@@ -257,26 +444,38 @@ def _read_selection(
 ) -> Frames:
     if short_side is not None and short_side < 1:
         raise ValueError(f"short_side must be at least 1, not {short_side}")
-    return _read(name, choose, lambda source, selection: _SelectionReader(source, selection, short_side), limits)
+    return _read(name, lambda timeline, _: choose(timeline), _SelectionReader, short_side, limits)
 
 
 class _SelectionReader:
     """Decodes each frame of a selection once, and repeats those that the selection repeats."""
 
-    def __init__(self, source: Source, selection: Selection, short_side: int | None) -> None:
+    def __init__(self, source: Source, selection: Selection) -> None:
+        self.path, self.limits = source.path, source.limits
         self.frames, self.mask = selection
         self.unique = sorted(set(self.frames))
-        self.buffer = FrameBuffer(source, len(self.unique), short_side)
+        self.rgb: NDArray[np.uint8] | None = None  # [unique, H, W, 3]
+        self.filled: set[int] = set()
 
     @property
     def complete(self) -> bool:
-        return len(self.buffer.filled) == len(self.unique)
+        return len(self.filled) == len(self.unique)
 
-    def keep(self, place: int, frame: VideoFrame) -> None:
-        self.buffer.add(place, frame)
+    def keep(self, place: int, rgb: NDArray[np.uint8], seconds: float) -> None:
+        if self.rgb is None:
+            count, (height, width) = len(self.unique), rgb.shape[:2]
+            if count * rgb.nbytes > self.limits.memory:
+                raise TooLarge(
+                    self.path,
+                    f"{count} frames of {width} x {height} take {count * rgb.nbytes:,} bytes, the limit is "
+                    f"Limits(memory={self.limits.memory}); short_side makes them smaller",
+                )
+            self.rgb = np.empty((count, *rgb.shape), np.uint8)
+        self.rgb[place] = rgb
+        self.filled.add(place)
 
-    def result(self, timeline: Timeline, note: str | None) -> Frames:
-        rgb = self.buffer.rgb
+    def result(self, timeline: Timeline, shown: tuple[int, int], note: str | None) -> Frames:
+        rgb = self.rgb
         assert rgb is not None  # selections are never empty
         if self.frames != self.unique:
             rgb = rgb[np.searchsorted(self.unique, self.frames)]
@@ -287,37 +486,65 @@ class _SelectionReader:
 class _WindowWriter:
     """Puts frames, as they come, into the window they belong to, and delivers each window that is full."""
 
-    def __init__(
-        self, source: Source, frames: list[int], size: int, deliver: Callable[[Window], None], short_side: int | None
-    ) -> None:
-        self.source, self.size, self.deliver, self.short_side = source, size, deliver, short_side
+    def __init__(self, source: Source, frames: list[int], size: int, deliver: Callable[[Window], None]) -> None:
+        self.source, self.size, self.deliver = source, size, deliver
         # A frame that is on the screen at several of the times has several positions.
         self.positions = [[place for place, _ in group] for _, group in groupby(enumerate(frames), lambda p: p[1])]
         self.unique = [frames[places[0]] for places in self.positions]
         self.total, self.written = len(frames), 0
-        self.shown = (0, 0)  # width and height, known with the first frame
-        self.buffer = FrameBuffer(source, size, short_side)
+        self.window: list[NDArray[np.uint8]] = []
 
     @property
     def complete(self) -> bool:
         return self.written == self.total
 
-    def keep(self, place: int, frame: VideoFrame) -> None:
-        if self.shown == (0, 0):
-            size = shown_size(frame.width, frame.height, pixel_aspect_of(self.source.stream))
-            self.shown = frame_orientation(frame).size(*size)
+    def keep(self, place: int, rgb: NDArray[np.uint8], seconds: float) -> None:
         for position in self.positions[place]:
             if position != self.written:
                 raise UnreadableVideo(self.source.path, "frames came out of order")
-            self.buffer.add(position % self.size, frame)
+            self.window.append(rgb)
             self.written += 1
-            if self.written % self.size == 0:
-                assert self.buffer.rgb is not None
-                window = Window(position // self.size, self.buffer.rgb)
-                self.buffer = FrameBuffer(self.source, self.size, self.short_side)
+            if len(self.window) == self.size:
+                window, self.window = Window(position // self.size, np.stack(self.window)), []
                 self.deliver(window)
                 self.source.deadline.renew()  # each window has the time of a call
 
-    def result(self, timeline: Timeline, note: str | None) -> Streamed:
+    def result(self, timeline: Timeline, shown: tuple[int, int], note: str | None) -> Streamed:
         recording = recording_of(self.source)
-        return Streamed(timeline.duration, *self.shown, self.total // self.size, note, recording)
+        return Streamed(timeline.duration, *shown, self.total // self.size, note, recording)
+
+
+class _SegmentCollector:
+    """Hands frames, as they come, to a :class:`~.selection.SegmentWriter`."""
+
+    def __init__(
+        self,
+        source: Source,
+        choice: Choice,
+        frames: int,
+        segments: int,
+        together: int,
+        deliver: Callable[[Window, float], None],
+    ) -> None:
+        self.source, self.choice, self.unique, self.taken = source, choice, choice.frames, 0
+
+        def pass_on(number: int, rgb: NDArray[np.uint8], end: float) -> None:
+            deliver(Window(number, rgb), end)
+            source.deadline.renew()  # each window has the time of a call
+
+        self.writer = SegmentWriter(frames, segments, together, pass_on)
+
+    @property
+    def complete(self) -> bool:
+        return self.taken == len(self.unique)
+
+    def keep(self, place: int, rgb: NDArray[np.uint8], seconds: float) -> None:
+        if place != self.taken:
+            raise UnreadableVideo(self.source.path, "frames came out of order")
+        self.taken += 1
+        self.writer.add(seconds, rgb, self.choice.cuts[place])
+
+    def result(self, timeline: Timeline, shown: tuple[int, int], note: str | None) -> Streamed:
+        self.writer.finish(timeline.duration)
+        recording = recording_of(self.source)
+        return Streamed(timeline.duration, *shown, self.writer.windows, note, recording, tuple(self.writer.spans))

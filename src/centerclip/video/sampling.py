@@ -2,9 +2,13 @@
 
 import hashlib
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+DetailName = Literal["fast", "normal", "fine"]  # how finely a video is indexed; video/selection.py has the numbers
+ORDER: tuple[DetailName, ...] = ("fast", "normal", "fine")
 
 
 def bin_centres(available: int, count: int) -> list[int]:

@@ -8,6 +8,8 @@ from fractions import Fraction
 from itertools import pairwise
 
 import av
+import numpy as np
+from numpy.typing import NDArray
 
 from .container import Source
 from .errors import EncryptedVideo, TooLarge, UnreadableVideo
@@ -73,12 +75,16 @@ class PacketTable:
     Attributes:
         timeline: the frames that a decoder should give.
         keyframes: ascending in file order and in time, unless there is a ``seek_problem``.
+        positions: ``[N]`` number of each frame's packet in the file; means nothing where there is a ``seek_problem``.
+        sizes: ``[P]`` bytes of every packet of the file.
         reordered: frames are stored in another order than shown, as they are when some refer to later ones.
         seek_problem: why the table cannot be relied on, so that only a sequential read is safe; None when it can.
     """
 
     timeline: Timeline
     keyframes: list[Keyframe]
+    positions: NDArray[np.int64]
+    sizes: NDArray[np.int64]
     reordered: bool
     seek_problem: str | None
 
@@ -92,7 +98,7 @@ class PacketTable:
 
 def read_packet_table(source: Source) -> PacketTable:
     """Go through the packets of a file once, from its start, without decoding; a few bytes are kept of each."""
-    shown, keyframes = array("q"), []
+    shown, stored, sizes, keyframes = array("q"), array("q"), array("q"), []
     packets, missing, broken, last_duration = 0, 0, 0, 0
     latest = -(2**63)
     try:
@@ -106,6 +112,8 @@ def read_packet_table(source: Source) -> PacketTable:
                 if pts > latest:
                     latest, last_duration = pts, packet.duration or 0
                 shown.append(pts)
+                stored.append(packets)
+            sizes.append(packet.size)
             if packet.is_keyframe:
                 if packet.has_sidedata("encryption_info"):
                     raise EncryptedVideo(source.path, "the frames are encrypted")
@@ -123,14 +131,16 @@ def read_packet_table(source: Source) -> PacketTable:
     if not shown and not missing:
         raise UnreadableVideo(source.path, "the video track is empty")
 
-    ascending = array("q", sorted(shown))
+    order = np.argsort(np.asarray(shown), kind="stable")
+    ascending = array("q", np.asarray(shown)[order].tobytes())
     problem = _order_problem(ascending, keyframes)
     if missing:
         problem = f"{missing} of {packets} packets have no timestamp"
     elif broken:
         problem = "the container reports damaged packets"
     times = ascending if problem is None else repaired([*shown, *[None] * missing], source)
-    return PacketTable(finished_timeline(times, last_duration, source), keyframes, ascending != shown, problem)
+    timeline = finished_timeline(times, last_duration, source)
+    return PacketTable(timeline, keyframes, np.asarray(stored)[order], np.asarray(sizes), ascending != shown, problem)
 
 
 def _order_problem(ascending: Sequence[int], keyframes: list[Keyframe]) -> str | None:
