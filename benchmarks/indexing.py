@@ -52,6 +52,7 @@ from centerclip.search.indexer import Indexer
 from centerclip.search.query import Query
 from centerclip.search.sqlite import SqliteStore
 from centerclip.search.store import File
+from centerclip.video import read_times
 from centerclip.video.container import DEFAULT_LIMITS, open_source
 from centerclip.video.frames import FrameConverter
 from centerclip.video.sampling import ORDER, Windows
@@ -113,9 +114,19 @@ def make_clips(folder: Path, count: int, seconds: float) -> None:
                     copy.mux(packet)
 
 
-def has_no_b_frames(clip: Path) -> bool:
-    with av.open(str(clip)) as source:
-        return not source.streams.video[0].codec_context.has_b_frames
+def join_whole(clips: Sequence[Path], film: Path) -> dict[str, tuple[float, float]]:
+    """Join clips, and leave out those that cannot be decoded from their own keyframes on inside the film."""
+    while True:
+        places = join(clips, film)
+        broken = {
+            name
+            for name, (start, end) in places.items()
+            if read_times(film, np.arange(start + 0.05, end, 0.5).tolist(), short_side=32).note is not None
+        }
+        if not broken:
+            return places
+        out.print(f"left out of the film: {', '.join(sorted(broken))}")
+        clips = [clip for clip in clips if clip.name in places.keys() - broken]
 
 
 def join(clips: Sequence[Path], film: Path) -> dict[str, tuple[float, float]]:
@@ -127,7 +138,7 @@ def join(clips: Sequence[Path], film: Path) -> dict[str, tuple[float, float]]:
     tick, offset = Fraction(1, 90_000), 0
     with av.open(str(film), "w", format="mpegts") as container:
         stream = None
-        for clip in sorted(clips, key=has_no_b_frames):  # a decoder expects no more of them than in the first
+        for clip in clips:
             with av.open(str(clip)) as source:
                 video: Any = source.streams.video[0]
                 packets: list[Any] = [packet for packet in source.demux(video) if packet.size]
@@ -256,7 +267,7 @@ def speed(arguments: argparse.Namespace) -> None:
             make_clips(folder / "clips", 20 if arguments.quick else 200, 6)
             add_rows(table, "short clips", model, sorted((folder / "clips").iterdir()), arguments)
         if arguments.media is not None and arguments.film in (None, "joined"):
-            join(list(find_videos(arguments.media)), folder / "joined.ts")
+            join_whole(list(find_videos(arguments.media)), folder / "joined.ts")
             add_rows(table, "joined clips", model, [folder / "joined.ts"], arguments)
         table.title = f"{arguments.model or 'random ViT-B/32'}, {model.precision}, {usable_cores()} cores"
     out.print(table)
@@ -370,7 +381,7 @@ def read_sentences(kind: str, source: Path | None, folder: Path) -> tuple[Path, 
         for file in captions:
             (folder / Path(file).name).symlink_to((source.parent / file).resolve())
         return folder, [Sentence(caption, Path(file).name) for file, caption in captions.items()]
-    places = join([source.parent / file for file in captions], folder / "film.ts")
+    places = join_whole([source.parent / file for file in captions], folder / "film.ts")
     names = {Path(file).name: caption for file, caption in captions.items()}
     return folder, [Sentence(names[name], "film.ts", *span) for name, span in places.items()]
 
