@@ -37,7 +37,8 @@ def main() -> None:
     vision = trained(args.work / args.vision)
     dual.vision_model.encoder.layer[LOWER:].load_state_dict(below(vision, "blocks."))
     dual.vision_model.layernorm.load_state_dict(below(vision, "norm."))
-    dual.visual_projection.load_state_dict(below(vision, "projection."))
+    projection = below(text["model"], "image_projection.") or below(vision, "projection.")
+    dual.visual_projection.load_state_dict(projection)
     if args.squeeze:
         model.preprocess = replace(model.preprocess, crop=False)
     model.save_pretrained(args.out)

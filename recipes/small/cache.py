@@ -95,6 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--sets", nargs="*", help="only these, such as train-0; all by default")
+    parser.add_argument("--files", type=int, help="at most so many files of 256 views in a set")
     parser.add_argument("--worker", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
@@ -105,7 +106,8 @@ def main() -> None:
         if args.sets and name not in args.sets:
             continue
         views = cache.photos.views(name)
-        for chunk in range(args.worker, files or -(-len(views) // CHUNK), args.workers):
+        most = min(files or -(-len(views) // CHUNK), args.files or len(views))
+        for chunk in range(args.worker, most, args.workers):
             cache.fill(name, chunk, views[chunk * CHUNK : (chunk + 1) * CHUNK])
 
 

@@ -7,6 +7,8 @@ WORK holds photos/, minilm/ and what the other steps wrote: teacher/, init/. Thr
 among the others of the batch; a noun phrase finds the mean of the photographs that it occurs with; words of the whole
 vocabulary keep the neighbours that they have in MiniLM. Word embeddings stay as they are. The weights that are kept are
 a running mean, at the step that does best on val.
+
+Where the image vectors are features before their projection (``vision.py --write``), that projection is trained too.
 """
 
 import argparse
@@ -52,6 +54,12 @@ class Texts(nn.Module):
         self.tower.embeddings.requires_grad_(False)
         self.tower.encoder.layer[:frozen].requires_grad_(False)
         self.states: dict[str, Tensor] = {}  # float16 [tokens, 384]
+        self.image_projection: nn.Linear | None = None  # of image features, where it is trained too
+
+    def images(self, vectors: np.ndarray) -> Tensor:
+        """Image vectors of norm 1, [B, D]: as they are, or projected."""
+        rows = torch.from_numpy(vectors)
+        return rows if self.image_projection is None else normalize(self.image_projection(rows), dim=1)
 
     def forward(self, texts: list[str]) -> Tensor:
         """Sentences to vectors, [B, D]; those of like length together, so that little is padded."""
@@ -155,6 +163,7 @@ def main() -> None:
     parser.add_argument("--images", default="teacher", help="the folder of image vectors")
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--until", type=int, help="stop after this step, though the rate falls until --steps")
     parser.add_argument("--pairs", type=int, default=1024, help="captions in a batch; a quarter as many noun phrases")
     parser.add_argument("--frozen", type=int, default=6, help="layers that stay as they are")
     parser.add_argument("--rate", type=float, default=1.0, help="a factor of both learning rates")
@@ -172,16 +181,16 @@ def main() -> None:
     parts = [stored(photos, args.work / args.images, name) for name in names]
     files = [view.file for views, _ in parts for view in views]
     raw = np.concatenate([vectors for _, vectors in parts])
-    given = args.work / args.images / "space.npz"  # vectors of the student are in the space already
+    given = args.work / args.images / "projection.npy"  # features of the student, and how they were projected
     before = Space.load(args.work / args.start / "space.npz") if args.start else None
-    space = Space.load(given) if given.exists() else before or Space.fit(raw, args.width)
-    (before or space).save(out / "space.npz")
-    images = space(raw)
+    space = before or Space.fit(raw, args.width)
+    space.save(out / "space.npz")
+    images = raw if given.exists() else space(raw)
     val_views, val_raw = stored(photos, args.work / args.images, "val-whole")
     val_captions = [photos.captions[view.file] for view in val_views]
     val_texts = [caption for part in val_captions for caption in part[:2]]
     val_image_of = np.array([place for place, part in enumerate(val_captions) for _ in part[:2]])
-    val_images = space(val_raw)
+    val_images = val_raw if given.exists() else space(val_raw)
     if args.unseen:
         seen = [not any(w in c.lower() for c in photos.captions[file] for w in UNSEEN) for file in files]
         images, files = images[seen], [file for file, kept in zip(files, seen, strict=True) if kept]
@@ -193,11 +202,16 @@ def main() -> None:
                 by_phrase[phrase].add(place)
     known = [phrase for phrase, places in by_phrase.items() if len(places) >= 3]
     centres = np.stack([images[list(by_phrase[phrase])].mean(0) for phrase in known])
-    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    if not given.exists():
+        centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     weights = np.sqrt([len(by_phrase[phrase]) for phrase in known])
     model = Texts(args.work / args.init, args.width, args.frozen)
     if args.start:
         model.load_state_dict(torch.load(args.work / args.start / "best.pt", weights_only=True)["model"])
+    if given.exists():
+        start = torch.from_numpy(np.load(given))
+        model.image_projection = nn.Linear(start.shape[1], len(start), bias=False)
+        model.image_projection.weight.data.copy_(start)
     words = [word for word in model.tokenizer.get_vocab() if word.isascii() and word.isalpha() and len(word) > 2]
     cached = args.work / "minilm-words.npy"
     if not cached.exists():
@@ -208,7 +222,12 @@ def main() -> None:
     scale = nn.Parameter(torch.tensor(np.log(20.0)))
     body = [weight for weight in model.tower.parameters() if weight.requires_grad]
     groups = [{"params": body, "lr": args.rate * RATE}]
-    groups.append({"params": [*model.projection.parameters(), scale], "lr": args.rate * HEAD_RATE})
+    heads = [
+        *model.projection.parameters(),
+        *(model.image_projection.parameters() if model.image_projection else ()),
+        scale,
+    ]
+    groups.append({"params": heads, "lr": args.rate * HEAD_RATE})
     optimizer = torch.optim.AdamW(groups, weight_decay=DECAY, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
@@ -217,7 +236,8 @@ def main() -> None:
     mean = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.99))
     mean.module.states = model.states
     best, log = -1.0, []
-    for step in range(1, args.steps + 1):
+    last = min(args.steps, args.until or args.steps)
+    for step in range(1, last + 1):
         model.train()
         places = rng.sample(range(len(files)), args.pairs)
         sentences = [rng.choice(photos.captions[files[place]]) for place in places]
@@ -227,9 +247,9 @@ def main() -> None:
         with torch.autocast("cpu", torch.bfloat16):
             short = model([known[place] for place in chosen] + [words[place - len(known)] for place in others])
             long = model(sentences)
-        loss = contrast(long, torch.from_numpy(images[places]), scale.exp())
+        loss = contrast(long, model.images(images[places]), scale.exp())
         unique = list({place: row for row, place in enumerate(chosen)}.items())
-        rows, targets = [row for _, row in unique], torch.from_numpy(centres[[place for place, _ in unique]])
+        rows, targets = [row for _, row in unique], model.images(centres[[place for place, _ in unique]])
         loss = loss + args.phrase_weight * contrast(short[rows], targets, scale.exp())
         lost = neighbours_lost(short, reference[chosen + others], slice(len(chosen), None))
         loss = loss + args.neighbour_weight * lost
@@ -240,11 +260,13 @@ def main() -> None:
         schedule.step()
         scale.data.clamp_(max=float(np.log(60)))
         mean.update_parameters(model)
-        if step % 50 == 0 or step == args.steps:
+        if step % 50 == 0 or step == last:
             tower: Texts = mean.module
-            result = recall(tower.encode(val_texts), val_images, val_image_of)
+            with torch.no_grad():
+                projected = tower.images(val_images).numpy()
+            result = recall(tower.encode(val_texts), projected, val_image_of)
             row = {"step": step, "loss": round(loss.item(), 3), "lost": round(lost.item(), 3), **result,
-                   "unseen": unseen_precision(tower, val_images, val_captions), "scale": round(scale.exp().item(), 1),
+                   "unseen": unseen_precision(tower, projected, val_captions), "scale": round(scale.exp().item(), 1),
                    "cpu_s": round(time.process_time())}  # fmt: skip
             print(json.dumps(row), flush=True)
             log.append(row)

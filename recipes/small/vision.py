@@ -50,12 +50,16 @@ class Upper(nn.Module):
 
     def forward(self, tokens: Tensor, sizes: Tensor | None = None) -> Tensor:
         """``sizes [B, N]``: how many patches each token stands for; one by default."""
+        return normalize(self.projection(self.features(tokens, sizes)).float(), dim=1)
+
+    def features(self, tokens: Tensor, sizes: Tensor | None = None) -> Tensor:
+        """What the projection is given, [B, 384]."""
         bias = None
         if sizes is not None:
             bias = torch.cat([torch.zeros(len(tokens), 1), sizes.log()], dim=1)[:, None, None]
         for block in self.blocks:
             tokens = block(tokens, attention_mask=bias)
-        return normalize(self.projection(self.norm(tokens[:, 0])).float(), dim=1)
+        return self.norm(tokens[:, 0])
 
     @torch.no_grad()
     def encode(self, tokens: np.ndarray) -> np.ndarray:
@@ -103,8 +107,7 @@ def trained(folder: Path) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def write_vectors(model: Upper, work: Path, folder: Path) -> None:
-    """The student's vectors of all cached views, laid out as the teacher's, for the text tower's second round."""
-    width = model.projection.out_features
+    """The student's features of all cached views, laid out as the teacher's vectors."""
     for path in sorted((work / "tokens").glob("*/*.npy")):
         target = folder / path.parent.name / path.name
         if target.exists():
@@ -114,11 +117,13 @@ def write_vectors(model: Upper, work: Path, folder: Path) -> None:
         count = tokens.shape[1] - 1
         parts = [torch.from_numpy(tokens[at : at + 32].astype(np.float32)) for at in range(0, len(tokens), 32)]
         with torch.autocast("cpu", torch.bfloat16):
-            rows = [model(part, torch.full((len(part), count), PATCHES / count)).numpy() for part in parts]
+            rows = [
+                model.features(part, torch.full((len(part), count), PATCHES / count)).float().numpy() for part in parts
+            ]
         with target.with_suffix(".partial").open("wb") as file:
             np.save(file, np.concatenate(rows).astype(np.float16))
         target.with_suffix(".partial").rename(target)
-    Space(np.zeros(width, np.float32), np.eye(width, dtype=np.float32)).save(folder / "space.npz")
+    np.save(folder / "projection.npy", model.projection.weight.numpy())
 
 
 class Data:
@@ -187,6 +192,7 @@ def main() -> None:
     parser.add_argument("--caption-weight", type=float, default=0.5)
     parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--cooldown", type=int, default=600)
+    parser.add_argument("--until", type=int, help="stop after this step, to resume with other options")
     args = parser.parse_args()
     torch.manual_seed(0)
     out = args.work / args.out
@@ -233,7 +239,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, ask_to_stop)
     saved, pool, cosines = time.monotonic(), ThreadPoolExecutor(1), list[float]()
     coming = pool.submit(data.batch, step)
-    while step < args.steps and not stop:
+    last = min(args.steps, args.until or args.steps)
+    while step < last and not stop:
         tokens, targets, bank, captions, own = coming.result()
         coming = pool.submit(data.batch, step + 1)
         share = min(1.0, (step + 1) / WARM_UP, (args.steps - step) / max(1, args.cooldown))
@@ -259,7 +266,7 @@ def main() -> None:
         if step % 25 == 0:
             cosine = np.mean(cosines[-25:])
             print(f"{step} loss {loss.item():.4f} cosine {cosine:.4f} cpu_s {time.process_time():.0f}", flush=True)
-        if step % EVALUATE_STEPS == 0 or step == args.steps:
+        if step % EVALUATE_STEPS == 0 or step == last:
             ours = mean.module.encode(val_tokens)
             row = {"step": step, "cosine": round(float((ours * val_targets).sum(1).mean()), 4)}
             if texts:
@@ -268,13 +275,13 @@ def main() -> None:
             log.append(row)
             print(json.dumps(row), flush=True)
             data.reload()
-        if time.monotonic() - saved > SAVE_SECONDS or step == args.steps or stop:
+        if time.monotonic() - saved > SAVE_SECONDS or step == last or stop:
             state = {"model": model.state_dict(), "mean": mean.state_dict(), "optimizer": optimizer.state_dict()}
             torch.save(state | {"step": step, "log": log}, out / "checkpoint.partial")
             (out / "checkpoint.partial").rename(checkpoint)
             (out / "log.json").write_text(json.dumps(log, indent=1))
             saved = time.monotonic()
-    if step < args.steps:
+    if step < last:
         raise SystemExit(143)  # asked to stop: the next start resumes
 
 
