@@ -161,7 +161,7 @@ def windows_encoded(model: CenterCLIP) -> list[int]:
 def test_a_still_scene_is_encoded_once_and_found_as_before(
     tmp_path: Path, detail: DetailName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The weights are random, and exaggerate every difference: with real ones, benchmarks/indexing.py compares."""
+    """The weights are random, and exaggerate every difference."""
     scenes(tmp_path / "v" / "slides.mp4", [1, 2], seconds=60)
     found = []
     for still in (True, False):

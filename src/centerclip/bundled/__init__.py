@@ -11,12 +11,17 @@ BUNDLE = FOLDER / "demo"  # a model and clips of MiniVTT
 
 
 def small_model() -> Path:
-    """The folder of the small model for real footage: 8-bit weights for ONNX Runtime alone (docs/small-model.md)."""
-    return _present(FOLDER / SMALL, "centerclip.json")
+    """The folder of the small model for real footage: 8-bit weights for ONNX Runtime alone, made by recipes/small."""
+    if not has_small():
+        raise ModelNotFound(
+            "this copy of CenterCLIP comes without the small model (recipes/small makes it); leave out --model for a CLIP "
+            f"of the hub, or try --model {DEMO}, which knows drawn scenes only"
+        )
+    return FOLDER / SMALL
 
 
 def has_small() -> bool:
-    """Whether this copy of CenterCLIP has the small model; one made from a clone without its weights has not."""
+    """Whether this copy of CenterCLIP has the small model."""
     return (FOLDER / SMALL / "centerclip.json").is_file()
 
 
@@ -40,7 +45,7 @@ def resolve_model(name: str | Path) -> str | Path:
     return {SMALL: small_model, DEMO: demo_model}[str(name)]() if name in (SMALL, DEMO) else name
 
 
-def _present(folder: Path, file: str = "") -> Path:
-    if not (folder / file).exists():
-        raise ModelNotFound(f"{folder / file} is missing: this copy of CenterCLIP is not whole; install it again")
+def _present(folder: Path) -> Path:
+    if not folder.exists():
+        raise ModelNotFound(f"{folder} is missing: this copy of CenterCLIP is not whole; install it again")
     return folder
