@@ -14,8 +14,8 @@ def small_model() -> Path:
     """The folder of the small model for real footage: 8-bit weights for ONNX Runtime alone, made by recipes/small."""
     if not has_small():
         raise ModelNotFound(
-            "this copy of CenterCLIP comes without the small model (recipes/small makes it); leave out --model for a CLIP "
-            f"of the hub, or try --model {DEMO}, which knows drawn scenes only"
+            "this copy of CenterCLIP comes without the small model (recipes/small makes it); leave out --model for a "
+            f"CLIP of the hub, or try --model {DEMO}, which knows drawn scenes only"
         )
     return FOLDER / SMALL
 
