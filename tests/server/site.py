@@ -84,7 +84,7 @@ def with_sound(path: Path, codec: str, seconds: int = 5, audio: str = "aac") -> 
 def make_index(base: Path) -> VideoIndex:
     folder = make_collection(base / "Videos")
     index = VideoIndex(base / "index", model=save_model(base / "model"))
-    index.add(folder)
+    index.add(folder, detail="fine")  # a segment every three seconds, though scenes stand still
     return VideoIndex(base / "index")
 
 

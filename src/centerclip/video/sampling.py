@@ -2,10 +2,11 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 DetailName = Literal["fast", "normal", "fine"]  # how finely a video is indexed; video/selection.py has the numbers
 ORDER: tuple[DetailName, ...] = ("fast", "normal", "fine")
@@ -95,7 +96,9 @@ class Windows:
         total = self.count(duration, available) * self.frames
         return [(place + 0.5) * duration / total for place in range(total)]
 
-    def spans(self, duration: float, windows: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def spans(self, duration: float, windows: int) -> "tuple[NDArray[np.float32], NDArray[np.float32]]":
         """Start and end of every segment in seconds, ``[windows * segments]`` each."""
+        import numpy as np  # not when the command line starts, which takes the names of details from here
+
         edges = np.linspace(0, duration, windows * self.segments + 1, dtype=np.float32)
         return edges[:-1], edges[1:]
