@@ -15,7 +15,7 @@ import typer
 from typer import Argument, Option
 
 from ..model.known import DEFAULT_MODEL
-from ..video.sampling import ORDER
+from ..video.sampling import ORDER, DetailName
 from .common import AsJson, Device, IndexFolder, count, length, printable, progress, size
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def index(
     model: Annotated[
         str | None,
         Option(
-            help=f"fast, best, multilingual, small (see `centerclip models`), or a hub name, folder or checkpoint; "
+            help=f"fast, best, multilingual (see `centerclip models`), or a hub name, folder or checkpoint; "
             f"{DEFAULT_MODEL} for a new index.",
             show_default="the index's",
         ),
@@ -59,9 +59,9 @@ def index(
         ),
     ] = None,
     detail: Annotated[
-        Literal["fast", "normal", "fine"] | None,
+        DetailName | None,
         Option(
-            help="How finely, now and in later runs: keyframes alone (fast), what costs least and is at most 4 s apart "
+            help="How finely, now and in later runs: keyframes alone (fast), what costs least and is at most 5 s apart "
             "(normal), or a frame every --every seconds (fine).",
             show_default="the index's, or normal",
         ),

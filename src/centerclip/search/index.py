@@ -208,7 +208,7 @@ class VideoIndex:
             exclude: patterns of names, or of paths below the folders, to leave out in this run and all later ones.
             only: ``"videos"`` or ``"photos"`` leaves the others out of this run and all later ones, until ``"all"``.
             detail: how finely new videos are indexed, in this run and all later ones: ``"fast"`` reads keyframes alone,
-                ``"normal"`` (a new index's) the frames that cost least and are at most four seconds apart, ``"fine"``
+                ``"normal"`` (a new index's) the frames that cost least and are at most five seconds apart, ``"fine"``
                 one every ``every`` seconds.
             finer: also encode videos again that are indexed less finely than ``detail`` (as finely as can be by
                 default), one step finer: those that were found last by a search first.

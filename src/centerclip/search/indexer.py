@@ -129,8 +129,8 @@ def update(
     calibration = Calibration(index.store)
     calibration.encode(index.encoder)
     sidecars = _SidecarStamps(index.store)
-    again = _to_refine(before, unchanged, finer, last_found(index.folder)) if finer else {}
-    if todo or again:  # the model is not even opened when nothing is new
+    refined = _to_refine(before, unchanged, finer, last_found(index.folder)) if finer else []
+    if todo or refined:  # the model is not even opened when nothing is new
         sizes = Counter([file.size for file in todo] + [file.size for file in before.files.values() if file.video])
         Indexer(
             index.store,
@@ -141,9 +141,9 @@ def update(
             on_progress,
             detail=index.settings.detail,
             may_be_copies={size for size, count in sizes.items() if count > 1},
-            again=again,
+            again={file.path: before.videos[file.video] for file in refined},
             hwaccel=hwaccel,
-        ).run([*todo, *again.values()], report)
+        ).run([*todo, *refined], report)
     unmounted = _unmounted(index.store, seen)
     _drop_missing(index.store, roots, seen, {*unreadable, *unmounted}, {file.path for file in todo}, report)
     report.not_dropped += [folder for folder in unmounted if folder not in report.not_dropped]
@@ -161,8 +161,8 @@ def update(
     return report
 
 
-def _to_refine(view: View, files: Sequence[File], finer: DetailName, found: Mapping[str, float]) -> dict[str, File]:
-    """A file of each video to index again, by the video's id: those that were found last by a search first."""
+def _to_refine(view: View, files: Sequence[File], finer: DetailName, found: Mapping[str, float]) -> list[File]:
+    """A file of each video to index again: those that were found last by a search first."""
     level = {name: place for place, name in enumerate(ORDER)}
     one_each: dict[str, File] = {}
     for file in files:
@@ -170,7 +170,7 @@ def _to_refine(view: View, files: Sequence[File], finer: DetailName, found: Mapp
         if video is not None and not video.is_photo and level[detail_of(video)] < level[finer]:
             one_each.setdefault(file.video, file)
     order = sorted(one_each, key=lambda video: (found.get(video, 0.0), view.videos[video].added), reverse=True)
-    return {video: one_each[video] for video in order}
+    return [one_each[video] for video in order]
 
 
 def detail_of(video: Video) -> DetailName:
@@ -262,8 +262,8 @@ class Indexer:
         detail: how finely videos are indexed.
         may_be_copies: sizes of files whose content may be that of another file: it is looked at before they are read.
             None stands for all. Others are hashed while they are read.
-        again: files of videos that are in the store, by their ids, to be indexed one step finer.
-        hwaccel: decodes on this device, as :func:`~centerclip.video.container.hardware` takes it.
+        again: videos that are in the store, by the paths of the files to index one step finer.
+        hwaccel: decodes on this device, as :func:`~centerclip.video.container.open_source` takes it.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ class Indexer:
         *,
         detail: str = "fine",
         may_be_copies: Collection[int] | None = None,
-        again: Mapping[str, File] | None = None,
+        again: Mapping[str, Video] | None = None,
         hwaccel: str = "none",
     ) -> None:
         from ..model.pipeline import default_decoders
@@ -340,8 +340,8 @@ class Indexer:
         from ..video.container import check_file
 
         check_file(file.path)  # reading a pipe or a device would never end
-        if file.path == getattr(self.again.get(file.video), "path", None):
-            task = _Task([file], again=self.store.view().videos[file.video])
+        if file.path in self.again:
+            task = _Task([file], again=self.again[file.path])
             self._read(task, deliver)
             return task
         hashed = self._hashing.submit(content_id, Path(file.path), self._stopped.is_set)
@@ -451,14 +451,14 @@ class Indexer:
 
     def _settle(self, decoded: "Decoded[File, _Task | File | None]") -> None:
         """Put what became of a file into the next commit."""
-        task = decoded.info
-        if isinstance(task, _Task) and task.again is not None and not task.failure:
-            self._replace(task, task.again, decoded.segments)
-        elif decoded.item.video and (decoded.error is not None or isinstance(task, _Task)):
-            # It could not be indexed more finely: it stays as it is.
-            reason = task.failure if isinstance(task, _Task) else _reason(decoded.error)  # type: ignore[arg-type]
-            self._report.failed[decoded.item.path] = reason
-            self._count(decoded.item)
+        task, again = decoded.info, self.again.get(decoded.item.path)
+        if again is not None:
+            failure = _reason(decoded.error) if decoded.error is not None else task.failure  # type: ignore[union-attr]
+            if failure:  # it could not be indexed more finely: it stays as it is
+                self._report.failed[decoded.item.path] = failure
+                self._count(decoded.item)
+            else:
+                self._replace(task, again, decoded.segments)  # type: ignore[arg-type]
         elif decoded.error is not None:
             self._note(replace(decoded.item, failure=_reason(decoded.error)))
         elif isinstance(task, File):
@@ -558,7 +558,7 @@ def sharpen(index: "IndexState", hit: "Hit") -> bool:
     The caller holds the writer's lock.
     """
     from ..model.pipeline import to_window
-    from ..video import read_times
+    from ..video import Window, stream_windows
 
     windows, view = index.windows, index.store.view()
     try:
@@ -573,23 +573,25 @@ def sharpen(index: "IndexState", hit: "Hit") -> bool:
     first, last = int(np.flatnonzero(coarse)[0]), int(np.flatnonzero(coarse)[-1])
     last = min(last, first + MAX_SHARPENED - 1)
     start, end = float(segments.starts[first]), float(segments.ends[last])
-    model, parts = index.encoder.model(), Windows(windows.frames, windows.segments, windows.every)
-    times = [start + time for time in parts.times(end - start, windows.frames * len(segments))]
-    vectors = []
-    for begin in range(0, len(times), windows.frames):
-        try:
-            frames = read_times(hit.path, times[begin : begin + windows.frames], short_side=model.preprocess.read_size)
-        except (VideoError, OSError):  # it is not what it was: the next run of the indexer sees to it
-            return False
-        rgb, mask = to_window(model.preprocess, frames.rgb, windows.frames)
-        vectors.append(model.encode_windows(rgb[None], mask[None])[0][0])
-    starts, ends = parts.spans(end - start, len(vectors))
+    model = index.encoder.model()
+    times = [start + time for time in windows.times(end - start, windows.frames * len(segments))]
+    vectors: dict[int, np.ndarray] = {}  # of each window
+
+    def encode(window: Window) -> None:
+        rgb, mask = to_window(model.preprocess, window.rgb, windows.frames)
+        vectors[window.number] = model.encode_windows(rgb[None], mask[None])[0][0]
+
+    try:
+        stream_windows(hit.path, lambda *_: times, windows.frames, encode, short_side=model.preprocess.read_size)
+    except (VideoError, OSError):  # it is not what it was: the next run of the indexer sees to it
+        return False
+    starts, ends = windows.spans(end - start, len(vectors))
     whole = [
         np.concatenate([old[:first], new, old[last + 1 :]])
         for old, new in (
             (segments.starts, starts + np.float32(start)),
             (segments.ends, ends + np.float32(start)),
-            (segments.vectors, np.concatenate(vectors)),
+            (segments.vectors, np.concatenate([vectors[number] for number in sorted(vectors)])),
         )
     ]
     index.store.replace(video, Segments(*whole))

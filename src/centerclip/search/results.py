@@ -350,7 +350,7 @@ def note_found(folder: Path, videos: Sequence[str]) -> None:
     found = last_found(folder) | dict.fromkeys(videos, clock.time())
     newest = sorted(found, key=found.__getitem__, reverse=True)[:MAX_FOUND]
     with suppress(OSError):
-        write_atomic(folder / FOUND_FILE, json.dumps({video: found[video] for video in newest}))
+        write_atomic(folder / FOUND_FILE, json.dumps({video: found[video] for video in newest}), durable=False)
 
 
 def offline_check() -> Callable[[File], bool]:

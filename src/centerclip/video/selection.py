@@ -92,7 +92,7 @@ def choose_frames(table: PacketTable, detail: Detail) -> Choice:
     ends = [*sorted(chosen), len(times)]
     whole = np.append(times, timeline.duration)
     for first, last in pairwise(ends):
-        chosen.update(_closing(whole, table.positions, table.sizes, first, last, detail.limit))
+        chosen.update(_closing(table, whole, first, last, detail.limit))
     frames, begins = sorted(chosen), sorted(scenes)
     is_keyframe = np.zeros(len(table.sizes), dtype=bool)
     is_keyframe[[keyframe.packet for keyframe in table.keyframes]] = True
@@ -136,14 +136,7 @@ def thinned(
     return [keyframes[place] for place in kept]
 
 
-def _closing(
-    times: NDArray[np.float64],
-    positions: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    first: int,
-    last: int,
-    limit: float,
-) -> list[int]:
+def _closing(table: PacketTable, times: NDArray[np.float64], first: int, last: int, limit: float) -> list[int]:
     """Frames between two chosen ones (or the end) that close the gap, if it is too long."""
     if times[last] - times[first] <= limit + EPSILON or last - first < 2:
         return []
@@ -151,18 +144,11 @@ def _closing(
     gap = times[last] - times[first]
     nearest = times[first] + MIN_STEP * gap / np.ceil(gap / limit)
     earliest = max(first + 1, int(np.searchsorted(times, max(times[last] - limit, nearest) - EPSILON)))
-    x = earliest + int(np.argmin(positions[earliest:last])) if earliest < last else last - 1
-    return [*_between(times, positions, sizes, first, x, limit), x]
+    x = earliest + int(np.argmin(table.positions[earliest:last])) if earliest < last else last - 1
+    return [*_between(table, times, first, x, limit), x]
 
 
-def _between(
-    times: NDArray[np.float64],
-    positions: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    first: int,
-    last: int,
-    limit: float,
-) -> list[int]:
+def _between(table: PacketTable, times: NDArray[np.float64], first: int, last: int, limit: float) -> list[int]:
     """Frames between two that are decoded, at about equal distances; large packets first: others refer to them."""
     gap = times[last] - times[first]
     if gap <= limit + EPSILON or last - first < 2:
@@ -171,12 +157,13 @@ def _between(
     target = times[first] + gap * (parts // 2) / parts
     slack = min((limit - gap / parts) / 2, gap / parts / 4)
     inside = np.arange(first + 1, last)
-    decoded = inside[positions[inside] < positions[last]]
+    decoded = inside[table.positions[inside] < table.positions[last]]
     inside = decoded if len(decoded) else inside
     near = inside[np.abs(times[inside] - target) <= slack]
-    middle = near[np.argmax(sizes[positions[near]])] if len(near) else inside[np.argmin(np.abs(times[inside] - target))]
-    left = _between(times, positions, sizes, first, int(middle), limit)
-    return [*left, int(middle), *_between(times, positions, sizes, int(middle), last, limit)]
+    sizes = table.sizes[table.positions[near]]
+    middle = int(near[np.argmax(sizes)] if len(near) else inside[np.argmin(np.abs(times[inside] - target))])
+    left, right = (_between(table, times, *ends, limit) for ends in ((first, middle), (middle, last)))
+    return [*left, middle, *right]
 
 
 def _possible_cut(
