@@ -351,9 +351,9 @@ class Sentence:
 def read_sentences(kind: str, source: Path | None, folder: Path) -> tuple[Path, list[Sentence]]:
     """The folder of videos and the sentences about them."""
     if kind == "film":
-        from centerclip import bundled
+        from centerclip.bundled import film_clips
 
-        home = Path(bundled.__file__).parent / "film"
+        home = film_clips()
         with (home / "clips.csv").open(encoding="utf-8", newline="") as rows:
             sentences = [
                 Sentence(row["query"], row["clip"], float(row["start"]), float(row["end"]))

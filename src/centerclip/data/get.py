@@ -26,28 +26,33 @@ class Hosted:
     revision: str
     note: str  # what it holds, beside what papers report on
     home: str  # of the data set
+    task: str  # what mteb calls its retrieval of videos by text
 
 
 HOSTED = {
     "msrvtt": Hosted(
         "mteb/MSR-VTT", "4661603cee25c1fd370e5478a2953203cf37155b", "879 clips of the 1,000 of test 1k-A",
         "https://www.microsoft.com/en-us/research/publication/msr-vtt-a-large-video-description-dataset-for-bridging-video-and-language/",
+        "MSRVTTT2V",
     ),
     "msvd": Hosted(
-        "mteb/MSVD", "177cefe5957363d1617f0427fcfa00ff0b0d7da8", "about 660 clips of the 670, with one caption each",
-        "https://www.cs.utexas.edu/~ml/clamp/videoDescription/",
+        "mteb/MSVD", "177cefe5957363d1617f0427fcfa00ff0b0d7da8",
+        "about 660 clips of the 670, with the first caption of each; papers use all 27,763",
+        "https://www.cs.utexas.edu/~ml/clamp/videoDescription/", "MSVDT2VRetrieval",
     ),
     "activitynet": Hosted(
         "mteb/ActivityNet_Captions_val2", "e87473c4832ea982bbeca1dde94bbebfa6ea6ada",
-        "the val2 list, about 4,884 videos; papers use val1", "http://activity-net.org",
+        "the val2 list, about 4,884 videos; papers use val1, 4,917", "http://activity-net.org",
+        "ActivityNetCaptionsT2VRetrieval",
     ),
     "didemo": Hosted(
         "mteb/DiDeMo", "746689f644b66022540a9a39136e842bee164e6b", "about 999 videos of the 1,004",
-        "https://arxiv.org/abs/1708.01641",
+        "https://arxiv.org/abs/1708.01641", "DiDeMoT2VRetrieval",
     ),
     "vatex": Hosted(
         "mteb/VATEX_test_1k", "0d2e86e6d36927f4676ee6127c4e38e3867ce0ce",
-        "1,000 videos with the first English caption", "https://arxiv.org/abs/1904.03493",
+        "1,000 videos with the first English caption; papers use 1,500 with ten each",
+        "https://arxiv.org/abs/1904.03493", "VATEXT2VRetrieval",
     ),
 }  # fmt: skip
 

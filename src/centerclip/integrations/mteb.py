@@ -17,6 +17,7 @@ from datasets import Dataset, Video
 from mteb.models.abs_encoder import AbsEncoder
 from mteb.models.model_meta import ModelMeta, ScoringFunction
 
+from ..data.get import HOSTED
 from ..errors import EvaluationError
 from ..video import VideoError
 
@@ -24,13 +25,7 @@ if TYPE_CHECKING:
     from ..model import CenterCLIP
 
 # The tasks, and how their hosted test sets differ from those that papers report on.
-TASKS = {
-    "MSRVTTT2V": "879 clips of the 1,000 of test 1k-A",
-    "MSVDT2VRetrieval": "about 660 clips of the 670, with the first caption of each; papers use all 27,763",
-    "ActivityNetCaptionsT2VRetrieval": "the val2 list, about 4,884 videos; papers use val1, 4,917",
-    "DiDeMoT2VRetrieval": "about 999 videos of the 1,004",
-    "VATEXT2VRetrieval": "1,000 videos with the first English caption; papers use 1,500 with ten each",
-}
+TASKS = {hosted.task: hosted.note for hosted in HOSTED.values()}
 CHUNK = 32  # videos in temporary files at a time
 METRICS = {"R1": "recall_at_1", "R5": "recall_at_5", "R10": "recall_at_10", "nDCG10": "ndcg_at_10"}
 OnProgress = Callable[[int, int], object]  # (videos done, videos in all)
