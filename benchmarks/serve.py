@@ -77,7 +77,7 @@ def make_index(folder: Path, model_folder: Path, segments: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     database = Database(folder)
     database.save_settings(settings)
-    state = IndexState.open(database, settings, Encoder(settings, model))
+    state = IndexState(folder, settings, database.store(settings), Encoder(settings, model))
     random = np.random.default_rng(0)
     edges = np.arange(SEGMENTS_PER_VIDEO + 1, dtype=np.float32) * 3
     count = segments // SEGMENTS_PER_VIDEO

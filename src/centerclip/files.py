@@ -4,6 +4,7 @@ import errno
 import glob
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,7 +25,31 @@ VIDEO_SUFFIXES = frozenset(
 )
 PHOTO_SUFFIXES = frozenset({".heic", ".heif", ".jpeg", ".jpg", ".png", ".webp"})
 # Pictures that media centres and phones put beside films: they would be found in the place of the film.
+# Of object storage that fsspec reads; of others no name is taken for an address.
+ADDRESS = re.compile(r"(?:s3a?|gc?s|az|abfss?|memory)://")
 ARTWORK = frozenset({"albumart", "backdrop", "banner", "cover", "fanart", "folder", "poster", "thumb", "thumbnail"})
+
+
+def cache_folder() -> Path:
+    """Where what can be made again is kept: ``$CENTERCLIP_CACHE``, else the user's cache."""
+    from platformdirs import user_cache_path
+
+    named = os.environ.get("CENTERCLIP_CACHE")
+    return Path(named).expanduser() if named else user_cache_path("centerclip", appauthor=False)
+
+
+def is_address(path: str | os.PathLike[str]) -> bool:
+    """Whether a path names a file or folder of object storage."""
+    return ADDRESS.match(os.fspath(path)) is not None
+
+
+def path_of(path: str | os.PathLike[str]) -> Path:
+    """A path, or an :class:`~centerclip.storage.Address` where it is one."""
+    if is_address(path):
+        from .storage import Address
+
+        return Address(path)
+    return Path(path)
 
 
 def find_videos(
@@ -51,7 +76,13 @@ def find_videos(
     entered = {os.path.realpath(skip)} if skip else set()
     found: set[Path] = set()
     for root in roots:
-        for path in _below(root, entered, ignore, on_error, suffixes) if root.is_dir() else [root]:
+        try:
+            is_folder = root.is_dir()
+        except OSError as error:  # a storage that is away
+            if on_error is not None:
+                on_error(error)
+            continue
+        for path in _below(root, entered, ignore, on_error, suffixes) if is_folder else [root]:
             if path not in found:
                 found.add(path)
                 yield path
@@ -70,16 +101,23 @@ def _below(
         path = Path(folder, name).as_posix()
         return not name.startswith(".") and not any(fnmatchcase(path, rule) for rule in rules[folder])
 
-    for folder, subfolders, names in os.walk(root, followlinks=True, onerror=on_error):
-        real = os.path.realpath(folder)
+    is_remote = is_address(root)
+    if is_remote:
+        from .storage import Address, walk
+
+        walked = walk(Address(root), on_error)
+    else:
+        walked = os.walk(root, followlinks=True, onerror=on_error)
+    for folder, subfolders, names in walked:
+        place, real = path_of(folder), folder if is_remote else os.path.realpath(folder)
         if real in entered:
             subfolders.clear()
             continue
         entered.add(real)
-        rules[folder] = rules.get(str(Path(folder).parent)) or _rules(str(root), ignore)
+        rules[folder] = rules.get(str(place.parent)) or _rules(str(root), ignore)
         if IGNORE_FILE in names:
             with suppress(OSError):
-                lines = Path(folder, IGNORE_FILE).read_text(errors="surrogateescape").splitlines()
+                lines = (place / IGNORE_FILE).read_bytes().decode(errors="surrogateescape").splitlines()
                 rules[folder] = rules[folder] + _rules(folder, lines)
         subfolders[:] = sorted(name for name in subfolders if is_shown(folder, name))
         films = {Path(name).stem.lower() for name in names if Path(name).suffix.lower() in VIDEO_SUFFIXES}
@@ -88,7 +126,7 @@ def _below(
             if is_photo(name) and (stem in films or stem.rpartition("-")[2] in ARTWORK):
                 continue
             if Path(name).suffix.lower() in suffixes and is_shown(folder, name):
-                yield Path(folder, name)
+                yield place / name
 
 
 def is_photo(path: str | os.PathLike[str]) -> bool:
@@ -100,7 +138,8 @@ def _rules(folder: str, patterns: Iterable[str]) -> list[str]:
     """Patterns of names, and of paths from a folder on, as patterns of whole paths."""
     base = glob.escape(Path(folder).as_posix())
     named = [line.strip().rstrip("/") for line in patterns if not line.startswith("#")]
-    return [Path(base, name).as_posix() if "/" in name else f"{base}*/{name}" for name in named if name]
+    paths = (Path(name) if is_address(name) else Path(base, name) for name in named if "/" in name)
+    return [path.as_posix() for path in paths] + [f"{base}*/{name}" for name in named if name and "/" not in name]
 
 
 def valid_text(name: str | Path) -> str:

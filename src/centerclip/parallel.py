@@ -1,15 +1,19 @@
-"""Runs a function over many jobs in worker processes, so that a crash or a hang costs one job and no more."""
+"""Runs a function over many jobs in worker processes, so that a crash or a hang costs one job and no more; threads."""
 
 import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -72,9 +76,37 @@ def run_each(
             worker.stop()
 
 
+def one_blas_thread() -> AbstractContextManager[object]:
+    """Inside, products of NumPy take one thread, if its others would then wait with the processor running.
+
+    So they do where a program imports NumPy before centerclip: the next part of a model would take twice as long.
+    """
+    if "OPENBLAS_THREAD_TIMEOUT" in os.environ:  # of the user, or of centerclip/__init__.py
+        return nullcontext()
+    limited: AbstractContextManager[object] = _blas_threads().limit(limits=1, user_api="blas")
+    return limited
+
+
+@cache
+def _blas_threads() -> "ThreadpoolController":
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
 def usable_cores() -> int:
     """The cores this process may use: containers and job schedulers often allow fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(allowed, _most_cores or allowed)
+
+
+def limit_cores(count: int) -> None:
+    """Let this process use so many cores at most, because its neighbours have the others."""
+    global _most_cores
+    _most_cores = count
+
+
+_most_cores = 0  # no limit
 
 
 def cores_per_rank(world: int = 1) -> int:

@@ -65,10 +65,10 @@ def test_every_frame_of_a_day_has_a_timecode_of_its_own(kind: tuple[Fraction, bo
     assert frame_number(timecode(frame, rate, drop), rate) == frame
     assert timecode(frame, rate, drop) < timecode(frame + 1, rate, drop)
     assert timecode(frame + frames, rate, drop) == timecode(frame, rate, drop)
-    if drop:  # that is what dropping is for: never further from the clock than the numbers that are dropped at once
+    if drop:  # that is what dropping is for: off by the numbers dropped at once (67 ms), and by 86 ms more after a day
         hours, minutes, seconds, number = map(int, re.split("[:;]", timecode(frame, rate, drop)))
         shown = 3600 * hours + 60 * minutes + seconds + Fraction(number, base)
-        assert abs(shown - frame / rate) < Fraction(1, 10)
+        assert abs(shown - frame / rate) < Fraction(16, 100)
 
 
 @pytest.mark.parametrize(

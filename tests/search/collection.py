@@ -3,6 +3,7 @@
 import sqlite3
 from pathlib import Path
 
+import av
 import numpy as np
 from transformers import CLIPModel
 
@@ -41,8 +42,6 @@ def clip(path: Path, number: int, seconds: float = 2.0, rate: int = 5, tags: dic
 
 def scenes(path: Path, numbers: list[int], seconds: float = 12.0, rate: int = 2) -> Path:
     """A clip of several pictures, each for some seconds."""
-    import av
-
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=rate, options={"g": "8"})
@@ -58,8 +57,32 @@ def titles(index: VideoIndex) -> list[str]:
     return sorted(entry.title for entry in index.videos())
 
 
+def content(index: VideoIndex) -> dict[str, tuple[str, bytes]]:
+    """What is in an index, in a form that can be compared: paths, videos, vectors."""
+    view = index._open().store.view()
+    assert view.count() == sum(view.size(video) for video in view.videos)
+    return {
+        path: (file.video, np.concatenate([s.vectors.ravel(), s.starts, s.ends]).astype(np.float16).tobytes())
+        for path, file in view.files.items()
+        if file.video and (s := view.segments(file.video)) is not None
+    }
+
+
 def cannot_open() -> sqlite3.OperationalError:
     """What SQLite says when it may not make the files that a WAL needs."""
     error = sqlite3.OperationalError("unable to open database file")
     error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
     return error
+
+
+def moving(path: Path, seed: int, seconds: int = 40) -> Path:
+    """A picture that moves all the time: no two frames are alike."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=5, options={"g": "50", "sc_threshold": "0"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for step in range(5 * seconds):
+            frame = np.roll(picture(seed), step, axis=1)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode(None))
+    return path

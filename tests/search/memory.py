@@ -1,19 +1,29 @@
 """A store that lives in memory: the plainest that conforms, for tests and for collections that need not be kept."""
 
-import sqlite3
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from centerclip.files import is_below
-from centerclip.search.store import AddedVideo, File, Floats, Line, LineHit, SegmentHits, Segments, TextSource, Video
-from centerclip.search.text import index_name, index_text
+from centerclip.search.filters import Listing
+from centerclip.search.store import (
+    AddedVideo,
+    Among,
+    File,
+    Floats,
+    Line,
+    LineHit,
+    SegmentHits,
+    Segments,
+    TextSource,
+    Video,
+)
+from centerclip.search.text import index_name, index_text, match_texts
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryView:
+class MemoryView(Listing):
     """A :class:`~centerclip.search.store.View` of dictionaries."""
 
     width: int
@@ -40,8 +50,9 @@ class MemoryView:
         """How many segments there are."""
         return sum(len(segments) for segments in self.by_id.values())
 
-    def search(self, query: Floats, top: int, *, among: Collection[str] | None = None) -> SegmentHits:
+    def search(self, query: Floats, top: int, *, among: Among = None) -> SegmentHits:
         """Look at every segment."""
+        among = self.passing(among)
         wanted = [video for video in self.by_id if among is None or video in among]
         owners = [video for video in wanted for _ in range(len(self.by_id[video]))]
         if not owners or top < 1:
@@ -69,20 +80,20 @@ class MemoryView:
         """The videos whose lines of a source have been set."""
         return {video for video, read in self.read if read == source}
 
-    def search_lines(self, match: str, top: int, *, among: Collection[str] | None = None) -> list[LineHit]:
+    def search_lines(self, match: str, top: int, *, among: Among = None) -> list[LineHit]:
         """Index every line anew."""
+        among = self.passing(among)
         lines = [(video, line) for video, several in self.text.items() for line in several]
-        found = [(*lines[row], rank) for row, rank in _matches(match, (index_text(line.text) for _, line in lines))]
+        found = [(*lines[row], rank) for row, rank in match_texts(match, (index_text(line.text) for _, line in lines))]
         hits = [LineHit(**vars(each), video=video, rank=rank) for video, each, rank in found]
         return [hit for hit in hits if among is None or hit.video in among][:top]
 
-    def search_names(
-        self, match: str, top: int, *, among: Collection[str] | None = None
-    ) -> list[tuple[str, str, float]]:
+    def search_names(self, match: str, top: int, *, among: Among = None) -> list[tuple[str, str, float]]:
         """Index every name anew."""
+        among = self.passing(among)
         files = [file for file in self.files.values() if file.video]
         names = (index_name(file.path.encode(errors="replace").decode()) for file in files)
-        found = [(files[row].path, files[row].video, rank) for row, rank in _matches(match, names)]
+        found = [(files[row].path, files[row].video, rank) for row, rank in match_texts(match, names)]
         return [hit for hit in found if among is None or hit[1] in among][:top]
 
 
@@ -164,13 +175,3 @@ class MemoryStore:
     def bytes(self) -> int:
         """Nothing on disk."""
         return 0
-
-
-def _matches(match: str, texts: Iterable[str]) -> list[tuple[int, float]]:
-    """Place and rank of the texts that match an FTS5 expression, best first."""
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.execute("CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2')")
-        connection.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", enumerate(texts))
-        return connection.execute(
-            "SELECT rowid, rank FROM words WHERE words MATCH ? ORDER BY rank", (match,)
-        ).fetchall()

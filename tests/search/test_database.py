@@ -374,6 +374,15 @@ def test_files_are_kept_below_named_roots(store: SqliteStore, tmp_path: Path) ->
     assert len(roots(tmp_path)) == 3
 
 
+@pytest.mark.parametrize("path", ["s3://bucket/b.mp4", "C:/v/c.mp4"])
+def test_what_begins_with_no_slash_is_not_below_the_root_of_all(store: SqliteStore, tmp_path: Path, path: str) -> None:
+    assert ("/", "/", 0) in roots(tmp_path)
+    store.add([], [file(path, 1)])
+    assert store.view().files[path].video == video(1)[0].id
+    store.remove([], [path])
+    assert path not in store.view().files
+
+
 def test_a_root_within_a_root_holds_what_comes_later(store: SqliteStore, tmp_path: Path) -> None:
     settings = read_settings(tmp_path)
     write_settings(tmp_path, replace(settings, roots=[*settings.roots, "/disk/videos/deep"]))

@@ -1,6 +1,7 @@
 """How finely videos are indexed: chosen, remembered, made finer, sharpened where it matters."""
 
-import json
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,31 +13,16 @@ from centerclip.files import content_id
 from centerclip.model.pipeline import Decoded, Deliver, Window, encode_as_decoded
 from centerclip.search import IndexBusy, SearchError
 from centerclip.search.folder import writer_lock
-from centerclip.search.indexer import Indexer
-from centerclip.search.results import FOUND_FILE, last_found
+from centerclip.search.indexer import Indexer, sharpened
+from centerclip.search.results import found_file, last_found, note_found
 from centerclip.video.sampling import DetailName
-from tests.search.collection import clip, open_tiny, picture, scenes
+from tests.search.collection import clip, moving, open_tiny, scenes
 from tests.video.clips import make_clip
 
 
 @pytest.fixture
 def index(tmp_path: Path) -> VideoIndex:
     return VideoIndex(tmp_path / "index", model=open_tiny())
-
-
-def moving(path: Path, seed: int, seconds: int = 40, **options: object) -> Path:
-    """A picture that moves all the time: no two frames are alike."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    import av
-
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=5, options={"g": "50", "sc_threshold": "0"})
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for step in range(5 * seconds):
-            frame = np.roll(picture(seed), step, axis=1)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
-        container.mux(stream.encode(None))
-    return path
 
 
 def test_detail_is_remembered_for_each_video_and_for_later_runs(index: VideoIndex, tmp_path: Path) -> None:
@@ -59,7 +45,8 @@ def test_finer_goes_one_step_and_begins_with_what_was_found_last(
         moving(tmp_path / "v" / f"{name}.mp4", seed)
     index.add(tmp_path / "v", detail="fast")
     before = {entry.title: entry for entry in index.videos()}
-    (index.folder / FOUND_FILE).write_text(json.dumps({before["b"].video_id: 2.0, before["c"].video_id: 1.0}))
+    note_found(index.folder, [before["c"].video_id])
+    note_found(index.folder, [before["b"].video_id])
     order: list[str] = []
     original = Indexer.run
 
@@ -99,12 +86,22 @@ def test_what_cannot_be_made_finer_stays_as_it_is(
     assert index.add(finer=True).refined == 1
 
 
-def test_a_search_notes_what_it_found(index: VideoIndex, tmp_path: Path) -> None:
+def test_a_search_notes_what_it_found_and_writes_nothing_to_the_index(index: VideoIndex, tmp_path: Path) -> None:
     index.add(clip(tmp_path / "a.mp4", 1))
     (entry,) = index.videos()
-    index._remember(index.search("a dog").hits)
-    assert set(last_found(index.folder)) <= {entry.video_id}
-    (index.folder / FOUND_FILE).write_text("[]")
+    index.close()
+    before = {path.name: path.stat().st_mtime_ns for path in index.folder.iterdir()}
+    reader = VideoIndex(index.folder, model=open_tiny())
+    hits = reader.search("a dog").hits
+    reader._noted = float("-inf")
+    reader._remember(hits)
+    reader.close()
+    assert {path.name: path.stat().st_mtime_ns for path in index.folder.iterdir()} == before
+    assert set(last_found(index.folder)) == {entry.video_id}
+    (tmp_path / "link").symlink_to(index.folder)
+    assert found_file(tmp_path / "link") == found_file(index.folder)
+    assert found_file(tmp_path / "other") != found_file(index.folder)
+    found_file(index.folder).write_text("[]")  # damaged
     assert last_found(index.folder) == {}
 
 
@@ -128,6 +125,24 @@ def test_sharpening_makes_segments_of_the_moment_as_fine_as_can_be(index: VideoI
         index.sharpen([hit])
 
 
+def test_what_another_process_changed_meanwhile_is_not_sharpened(
+    index: VideoIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    film = moving(tmp_path / "film.mp4", 1, seconds=100)
+    index.add(film, detail="fast")
+    hit = index.search("a dog")[0]
+
+    def meanwhile(*arguments: object) -> object:
+        sharp = sharpened(*arguments)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        VideoIndex(index.folder, model=open_tiny()).add(finer=True)
+        return sharp
+
+    monkeypatch.setattr("centerclip.search.index.sharpened", meanwhile)
+    assert index.sharpen([hit]) == 0
+    assert index.videos()[0].detail == "normal"
+
+
 def test_only_files_that_may_be_copies_are_hashed_before_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,16 +159,16 @@ def test_only_files_that_may_be_copies_are_hashed_before_they_are_read(
     assert read == []  # a file of a size that is known is hashed first
 
 
-def windows_encoded(model: CenterCLIP) -> list[int]:
-    """How many windows a model encodes from now on, call by call."""
+def count_encoded(model: CenterCLIP, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many windows, or frames of segments, a model encodes from now on, call by call."""
     calls: list[int] = []
-    encode = model.encode_windows
 
-    def counted(rgb: np.ndarray, mask: np.ndarray, *, half: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    def counted(encode: Callable, rgb: np.ndarray, *others: object, half: bool = True) -> object:
         calls.append(len(rgb))
-        return encode(rgb, mask, half=half)
+        return encode(rgb, *others, half=half)
 
-    model.encode_windows = counted  # type: ignore[method-assign]
+    for name in ("encode_windows", "encode_segments"):
+        monkeypatch.setattr(model, name, partial(counted, getattr(model, name)))
     return calls
 
 
@@ -169,7 +184,7 @@ def test_a_still_scene_is_encoded_once_and_found_as_before(
             monkeypatch.setattr("centerclip.video.selection.is_still", lambda before, after: False)
             monkeypatch.setattr("centerclip.model.pipeline._is_same", lambda first, second: False)
         model = open_tiny()
-        calls = windows_encoded(model)
+        calls = count_encoded(model, monkeypatch)
         index = VideoIndex(tmp_path / f"index{still}", model=model)
         index.add(tmp_path / "v", detail=detail)
         found.append((sum(calls), index.search("a dog")[0]))
@@ -180,12 +195,12 @@ def test_a_still_scene_is_encoded_once_and_found_as_before(
     assert hit.score == pytest.approx(other.score, abs=0.01)
 
 
-def test_a_window_that_follows_itself_is_encoded_once() -> None:
+def test_a_window_that_follows_itself_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = open_tiny()
     size = model.preprocess.size
     rgb = np.random.default_rng(0).integers(0, 255, (2, model.frames, size, size, 3), dtype=np.uint8)
     order = [0, 0, 0, 1, 0]
-    encode, calls = model.encode_windows, windows_encoded(model)
+    encode, calls = model.encode_windows, count_encoded(model, monkeypatch)
 
     def decode(item: str, deliver: Deliver) -> None:
         for number, place in enumerate(order):

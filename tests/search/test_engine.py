@@ -14,11 +14,11 @@ from PIL import Image
 from centerclip import VideoIndex
 from centerclip.cluster import Setting
 from centerclip.search import Moment, SearchError
+from centerclip.search.filters import Filters
 from centerclip.search.folder import DEFAULT_SHARE, default_clustering
 from centerclip.search.matrix import Buffer
 from centerclip.search.query import is_english
 from centerclip.search.ranking import moments_of, rank
-from centerclip.search.results import Filters
 from centerclip.search.sqlite import Contents, SqliteStore, SqliteView
 from centerclip.search.store import Floats, Segments, Video
 from centerclip.video import read_times
@@ -269,14 +269,14 @@ def test_filters_by_what_the_container_says(tmp_path: Path) -> None:
 
 
 def test_what_passes_a_filter_is_worked_out_once_until_the_index_changes(index: VideoIndex) -> None:
-    catalogue = index._open().catalogue()
-    first = catalogue.among(Filters(name="*3*"))
+    view = index._open().store.view()
+    first = view.passing(Filters(name="*3*"))
     assert first == [hit.video_id for hit in index.search("a dog", name="*3*", collapse=False)]
-    assert catalogue.among(Filters(name="*3*")) is first
+    assert view.passing(Filters(name="*3*")) is first
     for number in range(50):  # others push it out
-        catalogue.among(Filters(min_duration=float(number)))
-    assert len(catalogue._passing) <= 16
-    assert catalogue.among(Filters(name="*3*")) == first
+        view.passing(Filters(min_duration=float(number)))
+    assert len(view._passing) <= 16
+    assert view.passing(Filters(name="*3*")) == first
 
 
 def test_filters_that_leave_nothing_find_nothing(index: VideoIndex) -> None:
@@ -294,7 +294,7 @@ def test_similar_leaves_out_the_video_itself(index: VideoIndex, folder: Path) ->
 
 def test_segments_show_where_in_a_video(index: VideoIndex, folder: Path) -> None:
     film = index.search(name="Film", image=folder / "1.png")[0]
-    strip = index.segments(film.video_id, image=folder / "deep" / "Film.png")
+    strip = index.segments(film.video_id, query=index.encode(image=folder / "deep" / "Film.png"))
     assert len(strip) == 12
     best = sorted(strip, key=lambda segment: -segment[2])[:4]
     assert {start for start, _, _ in best} == {12.0, 15.0, 18.0, 21.0}

@@ -10,7 +10,7 @@ from centerclip import VideoIndex
 from tests.search.collection import clip
 
 PACKAGE = str(Path(centerclip.__file__).parent)
-MOST_FILES = 10
+MOST_FILES = 11  # one more than we want: filters stand apart from results since every store works them out
 
 
 def test_a_search_passes_few_files(model: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from centerclip import VideoIndex
 from centerclip.server import ServeSettings, video_routes
 from centerclip.video import probe
-from tests.search.collection import clip
+from tests.search.collection import clip, moving
 from tests.server.browsing import NOW, TIMEOUT, opened, until
 from tests.server.site import PADDING, SAID, SCENE, SCENES, TITLE, Site, save_picture, serving, site, with_sound
 
@@ -42,7 +42,9 @@ def test_typing_searches_and_the_address_can_be_shared(page: Page, running: Site
         answer = client.get("/api/search", params={"q": "a red boat", "top": 24}).json()
     expect(page.locator("#hits .card .title")).to_have_text([hit["title"] for hit in answer["hits"]])
     expect(page.locator("#hits .card .score").first).to_contain_text(f"{answer['hits'][0]['score']:.2f}")
-    expect(page.locator("#note")).to_contain_text("videos in" if answer["convincing"] else "Not sure about these.")
+    expect(page.locator("#note")).to_contain_text(
+        "videos in" if answer["convincing"] else "Probably none of these matches."
+    )
     with opened(browser, page.url) as other:
         expect(other.locator("#q")).to_have_value("a red boat")
         expect(other.locator("#hits .card .title")).to_have_text([hit["title"] for hit in answer["hits"]])
@@ -73,6 +75,67 @@ def test_an_image_finds_the_moment_and_it_plays_from_there(page: Page, tmp_path:
     until(page, f"{NOW} >= {2 * SCENE}")
     page.keyboard.press("Escape")
     expect(page.locator(".stage")).to_have_count(0)
+
+
+@pytest.mark.usefixtures("index")  # makes the model
+def test_a_moment_that_is_looked_at_becomes_sharper(browser: Browser, base: Path, tmp_path: Path):
+    moving(tmp_path / "Videos" / "film.mp4", 1, seconds=60)
+    index = VideoIndex(tmp_path / "index", model=base / "model")
+    index.add(tmp_path / "Videos", detail="fast")
+    (entry,) = index.videos()
+    coarse = index.segments(entry.video_id)
+    assert len(coarse) < 5
+    with site(tmp_path, index, sharpen=False) as made, opened(browser, f"{made.address}/?q=boat") as page:
+        page.locator("#hits .open").click()
+        expect(page.locator(".strip rect")).to_have_count(len(coarse))
+        with made.client() as client:
+            answer = client.post(f"/api/videos/{entry.video_id}/sharpen", params={"start": 0, "end": 60})
+            assert answer.status_code == 403
+            assert client.get("/api/status").json()["can_sharpen"] is False
+    assert index.segments(entry.video_id) == coarse
+    with site(tmp_path, index) as made, opened(browser, f"{made.address}/?q=boat") as page:
+        page.locator("#hits .open").click()
+        until(page, "document.querySelectorAll('.strip rect').length >= 20")  # of three seconds each
+        sharp = index.segments(entry.video_id)
+        expect(page.locator(".strip rect")).to_have_count(len(sharp))
+        best = index.moments(entry.video_id, index.encode("boat"))[0]
+        expect(page.locator(".moments .chip").first).to_contain_text(
+            f"{best.start // 60:.0f}:{int(best.start % 60):02}"
+        )
+        page.keyboard.press("Escape")
+        page.locator("#hits .open").click()  # it is fine already
+        expect(page.locator(".strip rect")).to_have_count(len(sharp))
+    assert index.segments(entry.video_id) == sharp
+
+
+def test_sharpening_keeps_the_chosen_moment_and_the_focus(browser: Browser, running: Site, ids: dict[str, str]):
+    def with_two_moments(route: Route) -> None:
+        answer = route.fetch().json()
+        for hit in answer["hits"]:
+            hit["moments"] = [{**hit["moments"][0], "start": start, "end": start + 6} for start in (12.0, 0.0)]
+        route.fulfill(json=answer)
+
+    waiting: list[Route] = []
+    with running.client() as client, opened(browser, running.address) as page:
+        detail = client.get(f"/api/videos/{ids['three scenes']}?q=boat").json()
+        page.route(re.compile(r"/search\?"), with_two_moments)
+        page.route(re.compile(r"/sharpen\?"), lambda route: waiting.append(route))
+        page.goto(f"{running.address}/?q=boat")
+        page.locator("#hits .card", has_text="three scenes").locator(".open").click()
+        chips, strip = page.locator(".moments .chip"), page.locator(".strip rect")
+        expect(strip).to_have_count(len(detail["spans"]))
+        expect(chips).to_have_text([re.compile("^0:12"), re.compile("^0:00")])
+        chips.nth(1).focus()
+        page.keyboard.press("Enter")
+        while not waiting:
+            page.wait_for_timeout(50)
+        moment = detail["moments"][0]
+        sharp = [{**moment, "start": start, "end": end} for start, end in ((0.0, 5.0), (13.0, 18.0))]
+        waiting[0].fulfill(json={**detail, "spans": [*detail["spans"], detail["spans"][-1]], "moments": sharp})
+        expect(strip).to_have_count(len(detail["spans"]) + 1)
+        expect(chips).to_have_text([re.compile("^0:00.*0:05"), re.compile("^0:13")])
+        expect(chips.nth(0)).to_be_focused()
+        assert "start=0.00&seconds=5.00" in (page.locator(".stage .save").get_attribute("href") or "")
 
 
 def test_a_link_to_a_moment_opens_it(page: Page, browser: Browser, running: Site, ids: dict[str, str]):

@@ -51,12 +51,14 @@ def test_every_route_is_documented_with_an_example(client: httpx.Client):
         "/videos/{video_id}": {"get", "delete"},
         "/videos/{video_id}/clip.mp4": {"get"},
         "/videos/{video_id}/reveal": {"post"},
+        "/videos/{video_id}/sharpen": {"post"},
         "/videos/{video_id}/similar": {"get"},
         "/videos/{video_id}/frames/{time}.jpg": {"get"},
         "/videos/{video_id}/stream": {"get"},
         "/timeline": {"post"},
         "/status": {"get"},
         "/health": {"get"},
+        "/ready": {"get"},
         "/metrics": {"get"},
         "/folders": {"get", "post"},
         "/available-folders": {"get"},
@@ -75,6 +77,18 @@ def test_every_route_is_documented_with_an_example(client: httpx.Client):
         parts = document["components"]["schemas"][name]["properties"]
         plain = {part: facts for part, facts in parts.items() if facts.get("type") in ("string", "integer", "number")}
         assert all(facts.get("examples") for facts in plain.values()), name
+
+
+def test_bodies_that_are_no_text_are_refused_as_the_document_says(client: httpx.Client):
+    paths = client.get("/api/openapi.json").json()["paths"]
+    with_body = {path: facts["post"] for path, facts in paths.items() if "requestBody" in facts.get("post", {})}
+    assert len(with_body) == 4
+    for path, facts in with_body.items():
+        kind = next(iter(facts["requestBody"]["content"]))
+        answer = client.post(path, content=b'"\xff"', headers={"content-type": kind})
+        assert answer.status_code in (400, 403), path
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert {"400", "408", "413"} <= facts["responses"].keys(), path
 
 
 def test_sequences_of_requests_are_answered_too(guarded: Site):
@@ -101,7 +115,7 @@ def test_operations_have_readable_names_and_say_what_they_require(client: httpx.
         for method, facts in methods.items():
             names.add(facts["operationId"])
             required, optional = facts.get("security", []), documents[0]["paths"][path][method].get("security", [])
-            if path in ("/api/v1/login", "/api/v1/health"):
+            if path in ("/api/v1/login", "/api/v1/health", "/api/v1/ready"):
                 assert required == optional == []
             else:
                 assert required == [{"token": []}, {"cookie": []}]

@@ -19,6 +19,8 @@ from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 
 from centerclip import VideoIndex
+from centerclip.server.library import Library
+from centerclip.server.problems import Problem
 from tests.search.collection import clip, picture
 from tests.server.site import SAID, SCENE, SCENES, TITLE, Site, save_picture
 from tests.video.clips import make_clip
@@ -47,6 +49,31 @@ def test_a_sentence_finds_what_the_index_finds(client: httpx.Client, index: Vide
     assert answer["convincing"] == hits.convincing
     assert [hit["grade"] for hit in answer["hits"]] == [hit.grade for hit in hits]
     assert answer["likely"] == hits.likely
+
+
+def test_a_kept_query_is_found_by_every_process_that_serves_this_model(index: VideoIndex, base: Path, tmp_path: Path):
+    query = index.encode("a dog")
+    name = Library(index, queries=tmp_path / "queries").save_query(query)
+    again = Library(VideoIndex(index.folder), queries=tmp_path / "queries").saved_query(name)
+    assert (again.vector.tolist(), again.has_text, again.text) == (query.vector.tolist(), True, "a dog")
+    other = VideoIndex(tmp_path / "other", model=base / "model", frames=4)
+    other.add(clip(tmp_path / "clip.mp4", 1))
+    with pytest.raises(Problem, match="Upload it again"):
+        Library(other, queries=tmp_path / "queries").saved_query(name)
+    content = (tmp_path / "queries" / name).read_bytes()
+    for damaged in (b"", content[:100], content[:-30], b"not a query"):
+        (tmp_path / "queries" / name).write_bytes(damaged)
+        with pytest.raises(Problem, match="Upload it again"):
+            Library(index, queries=tmp_path / "queries").saved_query(name)
+
+
+def test_a_kept_query_ends_with_its_model(index: VideoIndex, monkeypatch: pytest.MonkeyPatch):
+    library = Library(index)
+    name = library.save_query(index.encode("a dog"))
+    assert library.saved_query(name).text == "a dog"
+    monkeypatch.setattr(index, "model_version", lambda: "of --reindex with another model")
+    with pytest.raises(Problem, match="Upload it again"):
+        library.saved_query(name)
 
 
 def test_both_names_of_the_api_answer_alike(client: httpx.Client):
@@ -359,6 +386,7 @@ def test_metrics_for_prometheus(client: httpx.Client):
     for name in ("model_ready", "thumbnail_hits", "thumbnail_misses", "piece_hits", "piece_misses"):
         assert (f"centerclip_{name}",) in samples
     assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").json() == {"status": "ready"}
 
 
 def test_status_counts_what_is_there(client: httpx.Client):

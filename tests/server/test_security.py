@@ -12,17 +12,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import numpy as np
 import pytest
 
 from centerclip import VideoIndex
 from centerclip.errors import DamagedIndex, DiskFull, IndexBusy, ModelError, SearchError
-from centerclip.server import service, video_routes
+from centerclip.server import ServeSettings, service, video_routes
 from centerclip.server.library import Library
 from centerclip.server.problems import Problem
-from centerclip.server.service import GUESS_SECONDS, MAX_GUESSES, MAX_NETWORKS, TokenGuard
+from centerclip.server.service import GUESS_SECONDS, MAX_NETWORKS, TokenGuard
 from tests.search.collection import clip
 from tests.server.site import Site, site
 from tests.server.test_search_api import problem
+from tests.video.clips import make_clip
 
 TOKEN = "correct horse battery"
 
@@ -322,10 +324,10 @@ def test_tokens_cannot_be_guessed(base: Path, index: VideoIndex, monkeypatch: py
     monkeypatch.setattr(service, "time", types.SimpleNamespace(monotonic=lambda: now[0], time=time.time))
     known = {"authorization": f"Bearer {TOKEN}"}
     with site(base, index, token=TOKEN) as made, made.client() as client:
-        for _ in range(MAX_GUESSES + 2):  # a page with the cookie of an older token
+        for _ in range(ServeSettings.guesses + 2):  # a page with the cookie of an older token
             old = {"cookie": f"centerclip={'0' * 64}"}
             assert problem(client.get("/api/status", headers=old)) == "token-needed"
-        for number in range(MAX_GUESSES - 1):
+        for number in range(ServeSettings.guesses - 1):
             wrong = {"authorization": f"Bearer {number}"}
             answer = client.get("/api/status", headers=wrong) if number % 2 else login(client, str(number))
             assert problem(answer) == "token-needed"
@@ -343,7 +345,7 @@ def login(client: httpx.Client, token: str) -> httpx.Response:
 
 def test_guesses_are_counted_by_network_and_few_are_remembered():
     guard = TokenGuard(TOKEN)
-    for number in range(MAX_GUESSES):
+    for number in range(ServeSettings.guesses):
         assert not guard.is_right(f"2001:db8::{number:x}", str(number))
     with pytest.raises(Problem):
         guard.is_right("2001:db8::ffff", TOKEN)
@@ -426,6 +428,35 @@ def test_a_file_that_is_replaced_after_the_check_is_not_given_away(
         assert client.get(address, headers={"range": "bytes=0-999"}).content == content[:1000]
 
 
+def test_films_of_object_storage_hold_up_nobody(
+    base: Path, index: VideoIndex, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    gate, entered, opened = threading.Event(), threading.Semaphore(0), video_routes._open_whole
+
+    def fetch(*given: Any) -> Any:
+        entered.release()
+        gate.wait(60)
+        return opened(*given)
+
+    monkeypatch.setattr(video_routes, "_open_whole", fetch)
+    monkeypatch.setattr(Library, "is_remote", lambda *_: True)
+    with site(base, index) as made, made.client() as client:
+        answers: list[int] = []
+        address = f"/api/videos/{ids['clip 2']}/stream"
+        viewers = [
+            threading.Thread(target=lambda: answers.append(made.client().get(address).status_code)) for _ in "12"
+        ]
+        for viewer in viewers:
+            viewer.start()
+            entered.acquire()
+        assert [client.get(path).status_code for path in ("/api/status", "/api/videos")] == [200, 200]
+        assert not answers
+        gate.set()
+        for viewer in viewers:
+            viewer.join(60)
+        assert answers == [200, 200]
+
+
 def test_bodies_are_refused_before_they_are_read(running: Site):
     head = b"POST /api/folders HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     announced = raw(running, head + b"content-length: 999999999\r\n\r\n")
@@ -465,3 +496,76 @@ def test_connections_and_requests_have_a_limit(base: Path, index: VideoIndex, mo
             for thread in threads:
                 thread.join()
             assert client.get("/healthz").status_code == 200
+
+
+def test_conversions_cannot_take_the_machine(
+    base: Path, index: VideoIndex, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    """One runs at a time, a few wait, further ones are refused; searches and frames do not wait for them."""
+    gate, running, most, lock = threading.Event(), [0], [0], threading.Lock()
+    convert = video_routes.encode_piece
+
+    def wait(source: Path, target: Path, number: int) -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        assert gate.wait(120)
+        convert(source, target, number)
+        with lock:
+            running[0] -= 1
+
+    monkeypatch.setattr(video_routes, "encode_piece", wait)
+    with site(base / "conversions", index) as made:
+        statuses: list[int] = []
+
+        def ask(title: str) -> None:
+            with made.client() as client:
+                statuses.append(client.get(f"/api/videos/{ids[title]}/stream?as=mp4").status_code)
+
+        threads = [threading.Thread(target=ask, args=[title]) for title in ids]
+        for thread in threads:
+            thread.start()
+        with made.client() as client:
+            while statuses.count(503) < len(ids) - 5:
+                time.sleep(0.02)
+            assert client.get("/api/search?q=nobody+waits").status_code == 200
+            assert client.get(f"/api/videos/{ids['old']}/frames/0.5.jpg").status_code == 200
+        gate.set()
+        for thread in threads:
+            thread.join()
+    assert sorted(statuses) == [200] * 5 + [503] * (len(ids) - 5)
+    assert most == [1]
+
+
+def test_a_clip_of_immense_frames_is_refused_before_it_is_decoded(running: Site, tmp_path: Path):
+    bomb = make_clip(tmp_path / "bomb.mp4", frames=2, picture=np.zeros((1200, 1000, 3), np.uint8))
+    assert bomb.stat().st_size < 20_000
+    with running.client() as client, bomb.open("rb") as file:
+        assert problem(client.post("/api/search", files={"file": file})) == "too-large"
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "client"),
+    [
+        ("10.0.0.1", "203.0.113.7", "203.0.113.7"),
+        ("10.0.0.1", "198.51.100.1, 203.0.113.7", "203.0.113.7"),  # the client may have sent the first one itself
+        ("10.0.0.1", "203.0.113.7, 10.0.0.2", "203.0.113.7"),  # two proxies
+        ("10.0.0.1", "203.0.113.7, rubbish", "10.0.0.1"),
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("192.0.2.9", "203.0.113.7", "192.0.2.9"),  # no proxy that was named
+    ],
+)
+def test_only_a_named_proxy_says_who_the_client_is(peer: str, forwarded: str, client: str) -> None:
+    from centerclip.server.middleware import RequestLimits
+
+    limits = RequestLimits(lambda *_: None, ServeSettings(proxies=("10.0.0.0/8",)), None)  # type: ignore[arg-type]
+    headers = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
+    scope = {"type": "http", "client": (peer, 1234), "headers": headers}
+    limits._name_client(scope)
+    assert scope["client"][0] == client
+
+
+def test_processes_share_the_limits() -> None:
+    each = ServeSettings().shared_by(4)
+    assert (each.connections, each.requests_per_client, each.guesses) == (128, 32, 5)
+    assert ServeSettings(uploads=2).shared_by(4).uploads == 1

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -84,6 +85,28 @@ def test_stopping_finishes_what_runs(base: Path, index: VideoIndex, ids: dict[st
         assert process.wait(60) == 0
     assert answers[0].status_code == 200
     assert answers[0].json()["hits"]
+
+
+def test_answers_are_sent_at_once():
+    """Not when the client confirms their first part: asyncio looks for the protocol, and switches that off."""
+    with bind("127.0.0.1", 0, try_next=False) as listening:
+        assert listening.proto == socket.IPPROTO_TCP
+
+
+def test_workers_share_a_port_and_end_with_the_process_that_started_them(base: Path, index: VideoIndex):
+    options = ["--index", str(index.folder), "--cache", str(base / "cache"), "--workers", "2"]
+    with started(*options) as process:
+        address = address_of(process)
+        assert httpx.get(f"{address}api/status", timeout=60).json()["videos"] == 7
+        process.kill()
+        process.wait(60)
+        port = urlsplit(address).port
+        assert port
+        for _ in range(600):
+            with suppress(PortTaken), bind("127.0.0.1", port, try_next=False):
+                return
+            threading.Event().wait(0.1)
+    raise AssertionError("a worker keeps the port")
 
 
 def test_other_machines_need_a_token_that_is_printed_and_kept(base: Path, index: VideoIndex, tmp_path: Path):

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import CenterClipError
+from ..files import is_address
 
 REVEAL_SECONDS = 10.0  # for the file manager to answer
 # Players that take the time to start at, by what is liked most for it; {} is the time in seconds.
@@ -42,6 +43,8 @@ def play(path: Path, start: float | None) -> str:
     Raises:
         CenterClipError: there is no desktop, or nothing that plays videos.
     """
+    if is_address(path):
+        raise CenterClipError(f"players do not open {path}; cut the moment out of it with --save FOLDER")
     if not has_desktop():
         raise CenterClipError(f"there is no desktop to play {path} on; leave out --open, or run this in a window of it")
     for name, options in PLAYERS.items() if start is not None else ():

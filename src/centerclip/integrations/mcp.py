@@ -17,7 +17,7 @@ from .. import __version__
 from ..errors import CenterClipError, extras_named
 from ..search import Hit, Query, Results, VideoEntry, VideoIndex
 from ..search.export import HANDLES, save_clip
-from ..search.results import Filters, near_of, seconds_of
+from ..search.filters import Filters, near_of, seconds_of
 from ..server.media import frame
 from ..server.middleware import MCP_PATH, AccessControl, BodyLimits, RequestLimits
 from ..server.problems import Problem, problem_of

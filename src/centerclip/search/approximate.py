@@ -24,7 +24,7 @@ from ..files import move_into_place, scratch_folder
 from ..parallel import usable_cores
 from .matrix import MAX_EXACT_SEGMENTS, Rows
 from .sqlite import Contents, SqliteStore, SqliteView, connect, decoded
-from .store import Floats, SegmentHits, Segments
+from .store import Among, Floats, SegmentHits, Segments
 
 Selection = tuple[NDArray[np.uint8], float]  # a bit for each row, and the share of them that are set
 Batch = tuple[Rows, Rows, Floats]  # keys [V] and sizes [V] of videos, vectors [sum, D]
@@ -150,7 +150,6 @@ class LargeView(SqliteView):
         return {video: place for place, video in enumerate(self._ids) if video is not None}
 
     def segments(self, video: str) -> Segments:
-        """The segments of a video; KeyError when it is not there."""
         query = "SELECT starts, ends, vectors FROM segments JOIN video ON video = key WHERE id = ?"
         with self._database.read() as connection:
             row = connection.execute(query, (video,)).fetchone() if video in self.videos else None
@@ -159,10 +158,11 @@ class LargeView(SqliteView):
         starts, ends, vectors = decoded(self._database, self.width, video, *row)
         return Segments(starts, ends, vectors.astype(np.float32))
 
-    def search(self, query: Floats, top: int, *, among: Collection[str] | None = None) -> SegmentHits:
+    def search(self, query: Floats, top: int, *, among: Among = None) -> SegmentHits:
         """About the ``top`` segments with the largest scores, of the videos ``among``; the scores are exact."""
         if top < 1:
             return SegmentHits([], np.zeros(0, np.float32))
+        among = self.passing(among)
         newer = super().search(query, top, among=among)
         rows = np.sort(self._candidates(query, top, among))
         scores = np.concatenate([self.index.scores(rows, query), newer.scores])

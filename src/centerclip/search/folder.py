@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from ..errors import DamagedIndex, DiskFull, IndexBusy, SearchError, first_line
 from ..files import PHOTO_SUFFIXES, VIDEO_SUFFIXES, lock_file
@@ -64,6 +65,11 @@ class IndexSettings:
     only: str = ""
     detail: str = "normal"
 
+    @classmethod
+    def of(cls, content: dict[str, Any], **known: Any) -> "IndexSettings":
+        """Settings as they were written, also by another version; TypeError where something is missing."""
+        return cls(**{each.name: content[each.name] for each in fields(cls) if each.name in content} | known)
+
     def describe(self) -> str:
         """The settings as one line of text."""
         return f"{self.model}, {self.clustering}, {self.frames} frames, one every {self.every:g} s"
@@ -97,13 +103,18 @@ def default_folder() -> Path:
     return Path(named).expanduser() if named else user_data_path("centerclip", appauthor=False) / "index"
 
 
+def local_folder(address: str) -> Path:
+    """Where this machine keeps what concerns it alone of an index on a server."""
+    from platformdirs import user_cache_path
+
+    name = hashlib.blake2b(address.encode(), digest_size=8).hexdigest()
+    return user_cache_path("centerclip", appauthor=False, opinion=False) / "indexes" / name
+
+
 def read_lance_settings(folder: Path) -> IndexSettings | None:
     """The settings of an index as versions before SQLite made it, with LanceDB; None when there is none."""
     try:
-        content = json.loads((folder / LANCE_SETTINGS).read_text(encoding="utf-8"))
-        return IndexSettings(
-            **{each.name: content[each.name] for each in fields(IndexSettings) if each.name in content}
-        )
+        return IndexSettings.of(json.loads((folder / LANCE_SETTINGS).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 

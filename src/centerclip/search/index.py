@@ -5,51 +5,46 @@ import os
 import threading
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..errors import DamagedIndex, IndexNotFound, ModelError, OtherSettings, QueryError, SearchError, SettingError
-from ..files import content_id, find_videos, is_below
+from ..errors import (
+    DamagedIndex,
+    IndexBusy,
+    IndexNotFound,
+    ModelError,
+    OtherSettings,
+    QueryError,
+    SearchError,
+    SettingError,
+    UnknownVideo,
+)
+from ..files import content_id, find_videos, is_address, is_below, path_of
 from ..model.hub import default_model
 from ..model.known import DEFAULT_MODEL, full_name
 from ..video.sampling import ORDER, DetailName, Windows
+from .filters import Filters, Near, Only, When, seconds_of
 from .folder import (
     DEFAULT_EVERY,
     IndexSettings,
     default_folder,
-    explain_errors,
-    is_busy,
+    local_folder,
     read_lance_settings,
     remove_lance,
     suffixes_of,
-    writer_lock,
 )
-from .indexer import Progress, detail_of, drop, sharpen, update
+from .indexer import Progress, Work, drop, sharpened, update
 from .query import Encoder, Query, open_model, settings_of
-from .ranking import JUDGED_HITS, Calibration, Ranked, rank, score_deviation
-from .results import (
-    Catalogue,
-    Filters,
-    Hit,
-    IndexReport,
-    Near,
-    Only,
-    Results,
-    Status,
-    VideoEntry,
-    When,
-    note_found,
-    offline_check,
-    seconds_of,
-)
-from .sqlite import Database, SqliteStore
-from .store import File, Floats, Line, Store, unit
+from .ranking import JUDGED_HITS, Calibration, Moment, Ranked, moments_of, rank, score_deviation
+from .results import Hit, IndexReport, Results, Status, VideoEntry, entries_of, files_of, hits_of, note_found
+from .sqlite import Database as SqliteDatabase
+from .store import Database, File, Floats, Line, Segments, Store, View, unit
 from .text import MIN_SHARE, merge, search_text
 
 if TYPE_CHECKING:
@@ -71,32 +66,14 @@ class IndexState:
     settings: IndexSettings
     store: Store
     encoder: Encoder
-    calibration: Calibration
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _catalogue: Catalogue | None = None
 
-    @classmethod
-    def open(cls, database: Database, settings: IndexSettings, encoder: Encoder) -> "IndexState":
-        """Open an index."""
-        store = SqliteStore(database, settings.width, settings.vectors_id)
-        return cls(database.folder, settings, store, encoder, Calibration(store))
-
-    def refreshed(self, settings: IndexSettings) -> "IndexState":
-        """The same after something has changed, other than what vectors depend on."""
-        return replace(self, settings=settings, calibration=Calibration(self.store), _lock=threading.Lock())
+    def __post_init__(self) -> None:
+        self.calibration = Calibration(self.store)
 
     @property
     def windows(self) -> Windows:
         """How videos are cut."""
         return Windows(self.settings.frames, self.settings.segments, self.settings.every)
-
-    def catalogue(self) -> Catalogue:
-        """The files and videos as they are now, with the view that they belong to."""
-        view = self.store.view()
-        with self._lock:
-            if self._catalogue is None or self._catalogue.view is not view:
-                self._catalogue = Catalogue(view)
-            return self._catalogue
 
     def encode(self, text: str | None, image: "AnyImage | None", video: Path | None) -> Query:
         """Encode a query; of several parts each counts the same."""
@@ -121,8 +98,7 @@ class IndexState:
         """Which video of the index a clip is; empty when it is none of them."""
         if path is None:
             return ""
-        sizes = {file.size for file in self.store.view().files.values() if file.video}
-        return content_id(path) if path.stat().st_size in sizes else ""
+        return content_id(path) if self.store.view().has_size(path.stat().st_size) else ""
 
 
 def check_sentence(text: str) -> None:
@@ -144,7 +120,8 @@ class VideoIndex:
     :class:`~centerclip.search.OtherSettings`.
 
     Args:
-        folder: where the index is, or will be; by default ``$CENTERCLIP_INDEX`` or the user's data folder.
+        folder: where the index is, or will be; by default ``$CENTERCLIP_INDEX`` or the user's data folder. An index on
+            a Milvus server is named ``milvus://host:19530/name``.
         model: a hub name, a folder, a checkpoint or an open :class:`~centerclip.CenterCLIP`. An index keeps to the
             model that it was made with: name it once.
         clustering: the paper's notation; for a new index ``"kmedoids[proportional]:B6-4,1/3"`` (after half of the
@@ -168,12 +145,11 @@ class VideoIndex:
     ) -> None:
         if every is not None and not every > 0:
             raise SearchError(f"every must be more than 0 seconds, not {every:g}")
-        self.folder = Path(folder).expanduser() if folder is not None else default_folder()
+        self.folder, self._database = open_database(folder)
         name = full_name(model) if isinstance(model, str) else model
         self._model, self._clustering, self._frames, self._every = name, clustering, frames, every
         self._device = device
         self._lock = threading.RLock()
-        self._database = Database(self.folder)
         self._state: IndexState | None = None
         self._version: Hashable = None  # of the database that _state shows
         self._noted = -NOTE_SECONDS  # when a search was noted last
@@ -195,6 +171,7 @@ class VideoIndex:
         decoders: int | None = None,
         hwaccel: str = "none",
         on_progress: Callable[[Progress], None] = lambda progress: None,
+        runner: Callable[[Work], None] | None = None,
     ) -> IndexReport:
         """Index the videos and photographs below folders, and single files; drop what is gone from them.
 
@@ -202,7 +179,8 @@ class VideoIndex:
         Subtitles, chapters, title and description are taken along.
 
         Args:
-            paths: folders and files; those of earlier runs by default.
+            paths: folders and files, also addresses such as ``"s3://bucket/films"``; those of earlier runs by default.
+                A ``.txt`` file stands for the files that it names, one a line; they are not part of later runs.
             reindex: forget all vectors first, and encode everything with the model and settings of this object.
             retry: try again files that could not be read and have not changed.
             exclude: patterns of names, or of paths below the folders, to leave out in this run and all later ones.
@@ -217,6 +195,7 @@ class VideoIndex:
             decoders: files to read at the same time.
             hwaccel: a device that decodes, such as ``"cuda"``; ``"auto"`` takes one that the machine has.
             on_progress: called every few seconds, after each commit.
+            runner: encodes what is new elsewhere, as :func:`~centerclip.integrations.ray.index_with_ray` does.
         """
         began = time.monotonic()
         if detail is not None and detail not in ORDER:
@@ -230,25 +209,25 @@ class VideoIndex:
                 raise SearchError(str(error)) from error
         roots = [_absolute(path) for path in paths]
         for path in roots:
-            if not path.exists():
-                raise SearchError(f"there is no file or folder {str(path)!r}")
-        wanted = suffixes_of(only or "")
-        is_new = not self._database.path.exists()
-        if roots and is_new and not any(find_videos(*roots, ignore=exclude, suffixes=wanted)):
+            _check_exists(path)
+        lists = {str(path): _read_list(path) for path in roots if _is_list(path)}
+        roots = [path for path in roots if str(path) not in lists]
+        is_new = bool(roots) and not self._database.exists() and not any(lists.values())
+        if is_new and not any(find_videos(*roots, ignore=exclude, suffixes=suffixes_of(only or ""))):
             raise SearchError(f"there are no {only or 'videos'} in {', '.join(map(str, roots))}")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with explain_errors(self.folder, "written"), writer_lock(self.folder):
-            state = self._open_for_writing(reindex, roots, exclude, only, detail)
-            roots = roots or [Path(root) for root in state.settings.roots]
+        with self._database.writing():
+            state = self._open_for_writing(reindex, roots, exclude, only, detail, needs_root=not lists)
             report = update(
                 state,
-                roots,
+                roots if paths else list(map(path_of, state.settings.roots)),
+                lists,
                 recognisers,
                 retry=retry,
                 decoders=decoders,
                 on_progress=on_progress,
                 finer=(detail or "fine") if finer else None,
                 hwaccel=hwaccel,
+                runner=runner,
             )
         report.seconds = time.monotonic() - began
         return report
@@ -265,7 +244,7 @@ class VideoIndex:
         def is_named(path: str) -> bool:
             return any(is_below(path, folder) for folder in folders)
 
-        with explain_errors(self.folder, "written"), writer_lock(self.folder):
+        with self._database.writing():
             state = self._open()
             files = state.store.view().files.values()
             removed = {file.path for file in files if is_named(file.path) or (file.video and file.video in videos)}
@@ -295,7 +274,7 @@ class VideoIndex:
         target = _absolute(new)
         if not target.exists():
             raise SearchError(f"there is no file or folder {str(target)!r}: connect the disk first")
-        with explain_errors(self.folder, "written"), writer_lock(self.folder):
+        with self._database.writing():
             roots = self._open().settings.roots
             # As it was typed, for a path of another system; and by the name of a root.
             for place in (os.fspath(old), str(_absolute(old)), self._database.root_named(os.fspath(old))):
@@ -312,6 +291,11 @@ class VideoIndex:
             self._save(state, replace(state.settings, ignore=rules))
             state.store.tidy(state.calibration.vectors)
         return moved
+
+    @property
+    def address(self) -> str:
+        """Where the index is, as people name it: a folder, or ``milvus://host:19530/name``."""
+        return self._database.address
 
     def close(self) -> None:
         """Close the files of the index; the next use opens them again."""
@@ -388,24 +372,24 @@ class VideoIndex:
             camera,
             near,
             only,
+            query.video_id,
         )
         state = self._open()
         began = time.perf_counter()
-        catalogue = state.catalogue()
+        view = state.store.view()
         if where != "text" and query.vector.shape != (state.settings.width,):
             raise SearchError(
                 f"the query's vector is {list(query.vector.shape)}, the index's [{state.settings.width}]: another model"
             )
-        among = catalogue.among(filters)
-        if query.video_id in catalogue.files:
-            among = [video for video in (catalogue.files if among is None else among) if video != query.video_id]
-        view, wanted = catalogue.view, max(top, JUDGED_HITS)
-        options: dict[str, Any] = {"among": among, "by_moment": moments, "collapse": collapse}
+        wanted = max(top, JUDGED_HITS)
+        options: dict[str, Any] = {"among": filters, "by_moment": moments, "collapse": collapse}
         ranked: list[Ranked] = []
         if where != "text":
             ranked = rank(view, query.vector, wanted, min_score=min_score, **options)
         confidences = state.calibration.confidences(query.vector, ranked, has_text=query.has_text) if ranked else []
         texts: list[Ranked] = []
+        if where == "text" and not view.finds_text:
+            raise QueryError(f"{self.address} cannot search words: its Milvus server is older than 2.5")
         if where != "video" and query.text:
             least = max(min_score or 0.0, MIN_SHARE if where == "all" else 0.0)
             texts = search_text(view, query.text, wanted, min_score=least, **options)
@@ -413,7 +397,7 @@ class VideoIndex:
         grades = [each.grade for each in found[:JUDGED_HITS]]
         convincing = grades[:1] not in ([], ["unlikely"]) or "sure" in grades
         best = max((each.confidence for each in found[:JUDGED_HITS]), default=0.0)
-        results = Results(catalogue.hits(found[:top], filters), convincing, best, time.perf_counter() - began)
+        results = Results(hits_of(view, found[:top], filters), convincing, best, time.perf_counter() - began)
         self._remember(results.hits[: results.likely])
         return results
 
@@ -427,44 +411,52 @@ class VideoIndex:
             how many moments are sharper now.
         """
         wanted = [hit for hit in islice(hits, top) if hit.found_by == "video" and not (hit.is_photo or hit.offline)]
+        if self._database.is_busy():  # it would be encoded in vain
+            raise IndexBusy(f"another process is writing to the index {self.address}; wait until it is done")
         sharper = 0
-        if wanted:
-            with explain_errors(self.folder, "written"), writer_lock(self.folder):
+        for hit in wanted:
+            sharp = sharpened(self._open(), hit)
+            if sharp is None:
+                continue
+            video, before, after = sharp
+            with self._database.writing():
                 state = self._open()
-                sharper = sum(sharpen(state, hit) for hit in wanted)
-                if sharper:
-                    state.store.tidy(state.calibration.vectors)
+                # Encoding takes a while, and others may have written: only what is still as it was is replaced.
+                with suppress(KeyError):
+                    if np.array_equal(state.store.view().segments(video.id).starts, before.starts):
+                        state.store.replace(video, after)
+                        sharper += 1
+        if sharper:
+            with self._database.writing():
+                state = self._open()
+                state.store.tidy(state.calibration.vectors)
         return sharper
 
     def similar(self, video_id: str, start: float | None = None, *, top: int = 10) -> Results:
         """Other videos that look like one of the index, or like its segment at ``start`` seconds."""
         began = time.perf_counter()
-        catalogue = self._open().catalogue()
-        segments = catalogue.segments(video_id)
+        view = self._open().store.view()
+        segments = _segments(view, video_id)
         if start is None:
             vector = segments.vectors.mean(axis=0)
         else:
             vector = segments.vectors[max(0, int(np.searchsorted(segments.starts, start, side="right")) - 1)]
-        others = [video for video in catalogue.files if video != video_id]
-        hits = catalogue.hits(rank(catalogue.view, unit(vector), top, among=others))
+        hits = hits_of(view, rank(view, unit(vector), top, among=Filters(without=video_id)))
         return Results(hits, bool(hits), 1.0 if hits else 0.0, time.perf_counter() - began)
 
+    def moments(self, video_id: str, query: Query) -> tuple[Moment, ...]:
+        """The moments of a video that answer a query, best first."""
+        view = self._open().store.view()
+        segments, deviation = _segments(view, video_id), score_deviation(view, query.vector)
+        return moments_of(segments, segments.vectors @ query.vector, deviation)
+
     def segments(
-        self,
-        video_id: str,
-        text: str | None = None,
-        *,
-        image: "AnyImage | None" = None,
-        video: AnyPath | None = None,
-        query: Query | None = None,
+        self, video_id: str, text: str | None = None, *, query: Query | None = None
     ) -> list[tuple[float, float, float]]:
         """Start, end and score of every segment of a video, in the order of time; without a query scores are 0."""
-        segments = self._open().catalogue().segments(video_id)
-        scores = np.zeros(len(segments), np.float32)
-        if any(part is not None for part in (text, image, video)):
-            query = self.encode(text, image=image, video=video)
-        if query is not None:
-            scores = segments.vectors @ query.vector
+        segments = _segments(self._open().store.view(), video_id)
+        query = query if text is None else self.encode(text)
+        scores = np.zeros(len(segments), np.float32) if query is None else segments.vectors @ query.vector
         return list(zip(segments.starts.tolist(), segments.ends.tolist(), scores.tolist(), strict=True))
 
     def encode(
@@ -482,55 +474,56 @@ class VideoIndex:
 
     # ---- listing ----------------------------------------------------------------------------------------------
 
-    def videos(self) -> list[VideoEntry]:
-        """All videos of the index, by path."""
-        return sorted(self._open().catalogue().entries(), key=lambda entry: entry.path)
+    def videos(self, limit: int | None = None) -> list[VideoEntry]:
+        """All videos of the index, by path. With ``limit`` so many of an index that is not in memory, by id."""
+        view = self._open().store.view()
+        return sorted(islice(entries_of(view), None if view.is_listed else limit), key=lambda entry: entry.path)
 
     def video(self, video_id: str) -> VideoEntry:
         """A video by its id."""
-        return self._open().catalogue().entries([video_id])[0]
+        view = self._open().store.view()
+        files_of(view, video_id)  # UnknownVideo when it is not there
+        return next(entries_of(view, [video_id]))
 
     def lines(self, video_id: str) -> list[Line]:
         """What is said and written in a video, in the order of time."""
-        catalogue = self._open().catalogue()
-        catalogue.files_of(video_id)  # UnknownVideo when it is not there
-        return catalogue.view.lines(video_id)
+        view = self._open().store.view()
+        files_of(view, video_id)  # UnknownVideo when it is not there
+        return view.lines(video_id)
 
     def files(self, video_id: str) -> list[File]:
         """The files that hold a video, as they were when they were indexed."""
-        return self._open().catalogue().files_of(video_id)
+        return files_of(self._open().store.view(), video_id)
 
     def status(self) -> Status:
         """What is in the index."""
         state = self._open()
-        settings, catalogue = state.settings, state.catalogue()
-        view = catalogue.view
-        is_offline = offline_check()
-        gone = {file.root for file in view.files.values() if is_offline(file)}
-        found = [view.videos[video] for video in catalogue.files]
+        settings, view = state.settings, state.store.view()
+        totals = view.totals()
         return Status(
-            folder=self.folder,
+            folder=self.folder if self.address == str(self.folder) else self.address,
             model=settings.model,
             clustering=settings.clustering,
             frames=settings.frames,
             every=settings.every,
-            videos=len(catalogue.files),
-            photos=sum(each.is_photo for each in found),
+            videos=totals.videos,
+            photos=totals.photos,
             only=settings.only,
-            details=dict(Counter(detail_of(each) for each in found if not each.is_photo)),
-            files=sum(len(files) for files in catalogue.files.values()),
+            details=totals.details,
+            files=totals.files,
             segments=view.count(),
-            hours=sum(each.duration for each in found) / 3600,
+            hours=totals.seconds / 3600,
             bytes=state.store.bytes(),
-            roots=tuple(Path(root) for root in settings.roots),
-            failed={path: file.failure for path, file in view.files.items() if file.failure},
-            busy=is_busy(self.folder),
+            roots=tuple(map(path_of, settings.roots)),
+            failed=totals.failed,
+            busy=self._database.is_busy(),
             recall=view.recall(),
             ignore=tuple(settings.ignore),
             precision=settings.precision,
-            offline=sum(all(map(is_offline, files)) for files in catalogue.files.values()),
-            offline_roots=tuple(Path(root) for root in settings.roots if root in gone),
+            offline=totals.offline,
+            offline_roots=tuple(path_of(root) for root in settings.roots if root in totals.offline_roots),
             has_lines=view.has_lines,
+            finds_text=view.finds_text,
         )
 
     def model_version(self) -> Hashable:
@@ -556,9 +549,10 @@ class VideoIndex:
             if self._state is None or version != self._version:
                 settings = self._database.settings()
                 if self._state is not None and settings.vectors_id == self._state.settings.vectors_id:
-                    self._state = self._state.refreshed(settings)
+                    self._state = replace(self._state, settings=settings)
                 else:
-                    self._state = IndexState.open(self._database, settings, self._encoder(settings))
+                    encoder = self._encoder(settings)
+                    self._state = IndexState(self.folder, settings, self._database.store(settings), encoder)
                 self._version = version
             return self._state
 
@@ -585,18 +579,25 @@ class VideoIndex:
 
     def _other_settings(self, settings: IndexSettings, asked: str) -> OtherSettings:
         return OtherSettings(
-            f"the index {self.folder} was made with {settings.describe()}, not with {asked}. Leave the setting out, "
+            f"the index {self.address} was made with {settings.describe()}, not with {asked}. Leave the setting out, "
             "name another folder with --index, or make the index again with --reindex"
         )
 
     def _open_for_writing(
-        self, reindex: bool, roots: list[Path], exclude: Collection[str], only: Only | None, detail: DetailName | None
+        self,
+        reindex: bool,
+        roots: list[Path],
+        exclude: Collection[str],
+        only: Only | None,
+        detail: DetailName | None,
+        *,
+        needs_root: bool,
     ) -> IndexState:
         """Open the index, or make it; the roots and what to leave out are remembered."""
         earlier, make = None, reindex
         try:
-            if self._database.path.exists():
-                self._database.open_for_writing()  # an older schema is brought up to date
+            if self._database.exists():
+                self._database.make_writable()
             earlier = self._database.settings()
         except IndexNotFound:
             make = True
@@ -605,7 +606,7 @@ class VideoIndex:
                 raise
             earlier = read_lance_settings(self.folder)
         all_roots = list(dict.fromkeys([*(earlier.roots if earlier else ()), *map(str, roots)]))
-        if not all_roots:
+        if needs_root and not all_roots:
             raise SearchError("nothing to index yet: name a folder with videos")
         named = {glob.escape(str(root)) for root in roots}  # what was removed is back when it is named
         ignore = [rule for rule in (earlier.ignore if earlier else ()) if rule not in named]
@@ -637,7 +638,7 @@ class VideoIndex:
                 self._database.save_settings(settings, clear=True)
             remove_lance(self.folder)
             self._version = self._database.version()
-            self._state = IndexState.open(self._database, settings, Encoder(settings, model))
+            self._state = IndexState(self.folder, settings, self._database.store(settings), Encoder(settings, model))
             return self._state
 
     def _open_with_settings(
@@ -669,5 +670,46 @@ def _default_model() -> str:
     return name
 
 
+def open_database(address: AnyPath | None) -> tuple[Path, Database]:
+    """Where an index is, by its address: a folder of this machine, for what concerns it alone, and the database."""
+    named = os.environ.get("CENTERCLIP_INDEX", "") if address is None else os.fspath(address)
+    if named.startswith("milvus://"):
+        from .milvus import MilvusDatabase
+
+        return local_folder(named), MilvusDatabase(named)
+    folder = default_folder() if address is None else Path(address).expanduser()
+    return folder, SqliteDatabase(folder)
+
+
+def _segments(view: View, video_id: str) -> Segments:
+    """The segments of a video."""
+    try:
+        return view.segments(video_id)
+    except KeyError as error:
+        raise UnknownVideo(f"the index has no video {video_id!r}") from error
+
+
+def _is_list(path: Path) -> bool:
+    return path.suffix.lower() == ".txt" and path.is_file()
+
+
+def _read_list(path: Path) -> list[Path]:
+    """The files that a list names, one a line; they are below its folder where they are not absolute."""
+    lines = path.read_bytes().decode(errors="surrogateescape").splitlines()
+    named = (line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    return [path_of(name) if is_address(name) else path.parent / name for name in named]
+
+
+def _check_exists(path: Path) -> None:
+    try:
+        there = path.exists()
+    except OSError as error:  # a storage that is away, or does not let us in
+        raise SearchError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    if not there:
+        raise SearchError(f"there is no file or folder {str(path)!r}")
+
+
 def _absolute(path: AnyPath) -> Path:
+    if is_address(path):
+        return path_of(path)
     return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - links stay as they are named

@@ -6,25 +6,27 @@ next run continues with those that are not.
 
 import json
 import os
+import stat
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import first_line
-from ..files import content_id, find_videos, is_below, is_photo
+from ..files import content_id, find_videos, is_address, is_below, is_photo, path_of
 from ..parallel import usable_cores
 from ..video.errors import VideoError
 from ..video.sampling import ORDER, DetailName, Windows
 from ..video.subtitles import Sidecars, read_lines, sidecar_stamp
-from .folder import suffixes_of
+from .folder import IndexSettings, suffixes_of
 from .ranking import Calibration
 from .results import IndexReport, last_found
 from .store import AddedVideo, File, Line, Segments, Store, Video, View
@@ -37,8 +39,10 @@ if TYPE_CHECKING:
     from .results import Hit
 
 COMMIT_SECONDS = 2.0  # how much work a kill can cost, beside the videos that are being encoded
+FILES_AT_A_TIME = 1000  # compared with the store
+STAMPS_AT_A_TIME = 32  # files of a storage that are asked for their sizes
 COMMIT_SEGMENTS = 20_000  # how many vectors may wait in memory for the next commit
-NO_LENGTH = (0.0, 0, 1)
+NO_LENGTH = (0.0, 0)
 SHARP_ENOUGH = 1.5  # times the length of a fine segment: a shorter one is not read again
 MAX_SHARPENED = 16  # coarse segments of a moment that are read again, its first ones: it may be a whole film
 SIDECARS = "sidecars"  # their stamps in the store
@@ -59,6 +63,7 @@ class Progress:
         total_seconds: of video in all files, about: the length of a file is known when it is opened, and before that
             taken from its size. 0 until the first is.
         task: what is done now.
+        note: about who does it, where it is not this process.
     """
 
     finished: int
@@ -67,6 +72,7 @@ class Progress:
     seconds: float
     total_seconds: float = 0.0
     task: str = "indexing"
+    note: str = ""  # about who does it
 
     @property
     def share(self) -> float:
@@ -83,6 +89,7 @@ class Progress:
 def update(
     index: "IndexState",
     roots: list[Path],
+    lists: Mapping[str, Sequence[Path]],
     recognisers: "Sequence[Recogniser]",
     *,
     retry: bool,
@@ -90,10 +97,12 @@ def update(
     on_progress: Callable[[Progress], None],
     finer: DetailName | None = None,
     hwaccel: str = "none",
+    runner: "Callable[[Work], None] | None" = None,
 ) -> IndexReport:
-    """Encode what is new or changed below the roots and drop what is gone. The caller holds the writer's lock.
+    """Encode what is new or changed below the roots and in lists of files, and drop what is gone from there.
 
-    With ``finer``, videos that are indexed less finely than that are encoded again, one step finer.
+    The caller holds the writer's lock. With ``finer``, videos that are indexed less finely than that are encoded again,
+    one step finer. A ``runner`` takes the place of :class:`Indexer` for new files.
     """
     report = IndexReport()
     before = index.store.view()
@@ -105,17 +114,11 @@ def update(
     def note(error: OSError) -> None:
         unreadable[str(error.filename)] = error.strerror or str(error)
 
-    present, ignore = [root for root in roots if root.exists()], index.settings.ignore
+    present = [root for root in roots if is_address(root) or root.exists()]
+    ignore = index.settings.ignore
     suffixes = suffixes_of(index.settings.only)
-    for path in find_videos(*present, skip=index.folder, ignore=ignore, on_error=note, suffixes=suffixes):
-        seen.add(str(path))
-        try:
-            status = path.stat()
-        except OSError as error:
-            report.failed[str(path)] = f"unreadable: {error.strerror}"
-            continue
-        file = File(str(path), status.st_size, status.st_mtime_ns, "")
-        known = before.files.get(file.path)
+    paths = find_videos(*present, skip=index.folder, ignore=ignore, on_error=note, suffixes=suffixes)
+    for file, known in compared(before, _stamped(chain(paths, *lists.values()), seen, report)):
         changed = known is None or (file.size, file.modified) != (known.size, known.modified)
         if known is None or changed or (known.failure and retry):
             todo.append(file)
@@ -128,10 +131,15 @@ def update(
     report.failed |= {folder: f"unreadable: {reason}" for folder, reason in unreadable.items()}
     calibration = Calibration(index.store)
     calibration.encode(index.encoder)
-    sidecars = _SidecarStamps(index.store)
+    sidecars = SidecarStamps(index.store)
     refined = _to_refine(before, unchanged, finer, last_found(index.folder)) if finer else []
-    if todo or refined:  # the model is not even opened when nothing is new
-        sizes = Counter([file.size for file in todo] + [file.size for file in before.files.values() if file.video])
+    groups = _same_size(before, todo)
+    if todo and runner is not None:
+        runner(Work(index.store, index.settings, groups, sidecars, hwaccel, on_progress, report))
+        todo_here = refined
+    else:
+        todo_here = [*todo, *refined]
+    if todo_here:  # the model is not even opened when nothing is new
         Indexer(
             index.store,
             index.encoder.model(),
@@ -140,25 +148,102 @@ def update(
             decoders,
             on_progress,
             detail=index.settings.detail,
-            may_be_copies={size for size, count in sizes.items() if count > 1},
+            may_be_copies={files[0].size for files, known in groups if known or len(files) > 1},
             again={file.path: before.videos[file.video] for file in refined},
             hwaccel=hwaccel,
-        ).run([*todo, *refined], report)
+        ).run(todo_here, report)
     unmounted = _unmounted(index.store, seen)
-    _drop_missing(index.store, roots, seen, {*unreadable, *unmounted}, {file.path for file in todo}, report)
+    _drop_missing(index.store, roots, lists, seen, {*unreadable, *unmounted}, {file.path for file in todo}, report)
     report.not_dropped += [folder for folder in unmounted if folder not in report.not_dropped]
-    paths: dict[str, list[str]] = defaultdict(list)  # of videos that are below the roots
+    of_video: dict[str, list[str]] = defaultdict(list)  # paths of videos that are below the roots
     for name, each in index.store.view().files.items():
         if name in seen and each.video and not is_photo(name):
-            paths[each.video].append(name)
-    report.texts += sidecars.update(paths)
+            of_video[each.video].append(name)
+    report.texts += sidecars.update(of_video)
     for recogniser in recognisers:
-        _recognise(index.store, recogniser, paths, report, on_progress)
+        _recognise(index.store, recogniser, of_video, report, on_progress)
     index.store.tidy(calibration.vectors)
     if (index.store.view().videos is not before.videos or not len(calibration.texts)) and calibration.is_due():
         calibration.measure()
         index.store.tidy(calibration.vectors)
     return report
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be indexed, and where to, for something that does it elsewhere.
+
+    Attributes:
+        store: the caller holds its lock.
+        settings: of the index.
+        groups: files of one size, which may be copies, and the videos of the store that they may be copies of.
+        sidecars: gets the stamps of the subtitles that came with them.
+        hwaccel: a device that decodes.
+        on_progress: called after every commit.
+        report: what is done is counted there, by :meth:`count`.
+    """
+
+    store: Store
+    settings: IndexSettings
+    groups: list[tuple[list[File], frozenset[str]]]
+    sidecars: "SidecarStamps"
+    hwaccel: str
+    on_progress: Callable[[Progress], None]
+    report: IndexReport
+
+    def count(self, part: IndexReport) -> None:
+        """Add the counts of a part."""
+        for name in ("added", "recognised", "video_seconds", "segments"):
+            setattr(self.report, name, getattr(self.report, name) + getattr(part, name))
+        self.report.failed |= part.failed
+
+
+def _same_size(view: View, files: Sequence[File]) -> list[tuple[list[File], frozenset[str]]]:
+    """Files by their size, and the videos of a view with a file of that size."""
+    groups: dict[int, list[File]] = defaultdict(list)
+    for file in files:
+        groups[file.size].append(file)
+    known: dict[int, set[str]] = defaultdict(set)
+    for stored in view.files.values() if groups else ():
+        if stored.video and stored.size in groups:
+            known[stored.size].add(stored.video)
+    return [(some, frozenset(known.get(size, ()))) for size, some in groups.items()]
+
+
+def _stamped(paths: Iterable[Path], seen: set[str], report: IndexReport) -> Iterator[File]:
+    """Files with their size and time as they are now; each is ``seen``, unless there is none."""
+    rest = iter(paths)
+    with ThreadPoolExecutor(STAMPS_AT_A_TIME) as pool:
+        while some := list(islice(rest, FILES_AT_A_TIME)):
+            # Each question to a storage takes a while, to a disk hardly any time.
+            each = pool.map(_status, some) if any(map(is_address, some)) else map(_status, some)
+            for path, status in zip(map(str, some), each, strict=True):
+                if path in seen:
+                    continue
+                # A link to nothing stays: the disk that it points to may be away.
+                if not isinstance(status, FileNotFoundError) or os.path.islink(path):  # noqa: PTH114 - quicker
+                    seen.add(path)
+                if isinstance(status, OSError):
+                    report.failed[path] = f"unreadable: {status.strerror}"
+                elif stat.S_ISDIR(status.st_mode):
+                    report.failed[path] = "unreadable: this is a folder; name it itself, not in a list"
+                else:
+                    yield File(path, status.st_size, status.st_mtime_ns, "")
+
+
+def _status(path: Path) -> os.stat_result | OSError:
+    try:
+        return path.stat()
+    except OSError as error:
+        return error
+
+
+def compared(view: View, files: Iterable[File]) -> Iterator[tuple[File, File | None]]:
+    """Each file with what a view knows of its path, looked up some at a time."""
+    rest = iter(files)
+    while some := list(islice(rest, FILES_AT_A_TIME)):
+        known = view.files_at(file.path for file in some)
+        yield from ((file, known.get(file.path)) for file in some)
 
 
 def _to_refine(view: View, files: Sequence[File], finer: DetailName, found: Mapping[str, float]) -> list[File]:
@@ -178,18 +263,18 @@ def detail_of(video: Video) -> DetailName:
     return video.detail or "fine"  # type: ignore[return-value]
 
 
-class _SidecarStamps:
+class SidecarStamps:
     """Which subtitle files each video was indexed with, so that new and changed ones are read by the next run."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.sidecars = store, Sidecars()
         self._before = store.value(SIDECARS) or b"{}"
-        self._stamps: dict[str, str] = json.loads(self._before)
+        self.stamps: dict[str, str] = json.loads(self._before)
 
     def read(self, video: str, path: str, duration: float) -> tuple[list[Line], str]:
         """The text that comes with a new video, and a note about what could not be read."""
         files = self.sidecars.of(path)
-        self._stamps[video] = sidecar_stamp(files)
+        self.stamps[video] = sidecar_stamp(files)
         return read_lines(path, files, duration=duration)
 
     def update(self, paths: Mapping[str, Sequence[str]]) -> int:
@@ -198,12 +283,12 @@ class _SidecarStamps:
         for video, copies in paths.items():
             files = [file for path in copies for file in self.sidecars.of(path)]
             stamp = sidecar_stamp(files)
-            if stamp != self._stamps.get(video, ""):
+            if stamp != self.stamps.get(video, ""):
                 lines, _ = read_lines(copies[0], files, duration=videos[video].duration)
                 self.store.add_lines(video, [line for line in lines if line.source == "subtitle"], "subtitle")
-                self._stamps[video] = stamp
+                self.stamps[video] = stamp
                 changed += 1
-        stamps = {video: stamp for video, stamp in self._stamps.items() if stamp and video in videos}
+        stamps = {video: stamp for video, stamp in self.stamps.items() if stamp and video in videos}
         content = json.dumps(stamps, sort_keys=True).encode()
         if content != self._before:
             self.store.set_value(SIDECARS, content)
@@ -271,7 +356,7 @@ class Indexer:
         store: Store,
         model: "VideoEncoder",
         windows: Windows,
-        sidecars: _SidecarStamps | None = None,
+        sidecars: SidecarStamps | None = None,
         decoders: int | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         *,
@@ -284,7 +369,7 @@ class Indexer:
 
         self.store, self.model, self.windows, self.on_progress = store, model, windows, on_progress
         self.detail, self.may_be_copies, self.again, self.hwaccel = detail, may_be_copies, dict(again or {}), hwaccel
-        self.sidecars = sidecars or _SidecarStamps(store)
+        self.sidecars = sidecars or SidecarStamps(store)
         self.decoders = decoders or default_decoders(model)
         self.batch_size = model.batch_size() if model.on_gpu else min(CPU_BATCH, model.batch_size())
         self._lock = threading.Lock()
@@ -301,7 +386,7 @@ class Indexer:
         # Of files whose length is not known yet; those too large to be opened say nothing about it.
         measured = (file for file in files if file.size <= DEFAULT_LIMITS.bytes and not is_photo(file.path))
         self._bytes = {file.path: file.size for file in measured}
-        self._lengths: dict[str, tuple[float, int, int]] = {}  # seconds, bytes and windows of files that were opened
+        self._lengths: dict[str, tuple[float, int]] = {}  # seconds and bytes of files that were opened
         self._encoded: dict[str, float] = {}  # seconds of them that have been encoded
         self._covered: dict[tuple[str, int], float] = {}  # seconds up to the end of a window
         self._videos: list[AddedVideo] = []
@@ -344,7 +429,7 @@ class Indexer:
             task = _Task([file], again=self.again[file.path])
             self._read(task, deliver)
             return task
-        hashed = self._hashing.submit(content_id, Path(file.path), self._stopped.is_set)
+        hashed = self._hashing.submit(content_id, path_of(file.path), self._stopped.is_set)
         if self.may_be_copies is not None and file.size not in self.may_be_copies:
             task = _Task([file], hashed=hashed)  # it is hashed while it is read
             self._read(task, deliver)
@@ -400,30 +485,25 @@ class Indexer:
         detail = self.detail if task.again is None else ORDER[ORDER.index(detail_of(task.again)) + 1]
         task.detail = detail
 
-        def pass_on(frames: Frames, end: float) -> None:
-            with self._lock:
-                self._covered[file.path, frames.number] = end
-            deliver(frames.number, Window(preprocess.to_square(frames.rgb)))
-
-        def pass_fine(frames: Frames) -> None:
+        def pass_on(frames: Frames) -> None:
             nonlocal still
             if not frames.number:  # also when the file is read again
                 still = StillFrames()
-            seconds, _, windows = self._lengths[file.path]
-            pass_on(replace(frames, rgb=still(frames.rgb)), seconds * (frames.number + 1) / windows)
+            rgb = frames.rgb if frames.lengths else still(frames.rgb)
+            with self._lock:
+                self._covered[file.path, frames.number] = frames.end
+            deliver(frames.number, Window(preprocess.to_square(rgb), lengths=frames.lengths))
 
+        def plan(duration: float, available: int) -> list[float]:
+            self._length(file, duration)
+            return self.windows.times(duration, available)
+
+        size, most = self.windows.frames, self.windows.frames // self.windows.segments
         options: dict[str, Any] = {"short_side": preprocess.read_size, "pool": self._pool, "hwaccel": self.hwaccel}
         if detail == "fine":
-            return stream_windows(file.path, partial(self._plan, file), self.windows.frames, pass_fine, **options)
-        return stream_segments(
-            file.path,
-            DETAILS[detail],
-            self.windows.frames,
-            self.windows.segments,
-            pass_on,
-            on_length=partial(self._length, file),
-            **options,
-        )
+            return stream_windows(file.path, plan, size, pass_on, **options)
+        known = partial(self._length, file)
+        return stream_segments(file.path, DETAILS[detail], size, most, pass_on, on_length=known, **options)
 
     def _read_photo(self, task: _Task, deliver: "Deliver") -> "Streamed":
         """Read a photograph: a video of one frame that takes no time."""
@@ -435,17 +515,11 @@ class Indexer:
         deliver(0, Window(*to_window(self.model.preprocess, photo.rgb[None], self.windows.frames)))
         return Streamed(0.0, photo.width, photo.height, 1, photo.note, photo.recording)
 
-    def _plan(self, file: File, duration: float, available: int) -> list[float]:
-        """The times of a video's frames at equal distances."""
-        times = self.windows.times(duration, available)
-        self._length(file, duration, len(times) // self.windows.frames)
-        return times
-
-    def _length(self, file: File, duration: float, windows: int = 1) -> None:
+    def _length(self, file: File, duration: float) -> None:
         """The length of a video is known from now on."""
         with self._lock:
             self._bytes.pop(file.path, None)
-            self._lengths[file.path] = duration, file.size, windows
+            self._lengths[file.path] = duration, file.size
 
     # ---- in the thread of the caller --------------------------------------------------------------------------
 
@@ -546,16 +620,17 @@ class Indexer:
         self._replaced, self._finished = [], self._done
         self._last_commit = time.monotonic()
         with self._lock:
-            known, size, _ = (sum(part) for part in zip(NO_LENGTH, *self._lengths.values(), strict=True))
+            known, size = (sum(part) for part in zip(NO_LENGTH, *self._lengths.values(), strict=True))
             total = known + known / max(size, 1) * sum(self._bytes.values())
         seconds = self._last_commit - self._began
         self.on_progress(Progress(self._finished, self._total, sum(self._encoded.values()), seconds, total))
 
 
-def sharpen(index: "IndexState", hit: "Hit") -> bool:
-    """Encode the moment of a hit anew at the fine rate, with what lies beside it; whether that changed anything.
+def sharpened(index: "IndexState", hit: "Hit") -> tuple[Video, Segments, Segments] | None:
+    """Encode the moment of a hit anew at the fine rate, with what lies beside it.
 
-    The caller holds the writer's lock.
+    Returns:
+        the video, its segments as they are and as they should be; None where they are fine already.
     """
     from ..model.pipeline import to_window
     from ..video import Window, stream_windows
@@ -564,12 +639,12 @@ def sharpen(index: "IndexState", hit: "Hit") -> bool:
     try:
         video, segments = view.videos[hit.video_id], view.segments(hit.video_id)
     except KeyError:  # it has gone meanwhile
-        return False
+        return None
     fine = windows.every * windows.frames / windows.segments  # seconds of a segment
     near = (segments.ends > hit.start - fine) & (segments.starts < hit.end + fine)
     coarse = near & (segments.ends - segments.starts > SHARP_ENOUGH * fine)
     if not coarse.any():
-        return False
+        return None
     first, last = int(np.flatnonzero(coarse)[0]), int(np.flatnonzero(coarse)[-1])
     last = min(last, first + MAX_SHARPENED - 1)
     start, end = float(segments.starts[first]), float(segments.ends[last])
@@ -584,7 +659,7 @@ def sharpen(index: "IndexState", hit: "Hit") -> bool:
     try:
         stream_windows(hit.path, lambda *_: times, windows.frames, encode, short_side=model.preprocess.read_size)
     except (VideoError, OSError):  # it is not what it was: the next run of the indexer sees to it
-        return False
+        return None
     starts, ends = windows.spans(end - start, len(vectors))
     whole = [
         np.concatenate([old[:first], new, old[last + 1 :]])
@@ -594,8 +669,7 @@ def sharpen(index: "IndexState", hit: "Hit") -> bool:
             (segments.vectors, np.concatenate([vectors[number] for number in sorted(vectors)])),
         )
     ]
-    index.store.replace(video, Segments(*whole))
-    return True
+    return video, segments, Segments(*whole)
 
 
 def drop(store: Store, paths: set[str]) -> None:
@@ -623,18 +697,32 @@ def _unmounted(store: Store, seen: Collection[str]) -> list[str]:
 
 
 def _drop_missing(
-    store: Store, roots: list[Path], seen: set[str], unreadable: Collection[str], new: set[str], report: IndexReport
+    store: Store,
+    roots: list[Path],
+    lists: Mapping[str, Sequence[Path]],
+    seen: set[str],
+    unreadable: Collection[str],
+    new: set[str],
+    report: IndexReport,
 ) -> None:
-    """Drop files that are gone from the folders that were walked; a folder that is empty now is kept as it was."""
-    known = store.view().files
+    """Drop files that are gone from the folders and lists that were read; where all are gone, they are kept."""
+    view = store.view()
+    named = view.files_at(map(str, roots))
+    inside: dict[str, set[str]] = {str(root): {str(root)} & named.keys() for root in roots}
+    folders = inside.keys() - named.keys()
+    for path in view.files if folders else ():
+        for folder in folders:
+            if is_below(path, folder):
+                inside[folder].add(path)
+    inside |= {name: set(view.files_at(map(str, paths))) for name, paths in lists.items()}
     gone: set[str] = set()
-    for root in roots:
-        inside = {path for path in known if is_below(path, str(root))}
-        lost = {path for path in inside - seen if not any(is_below(path, folder) for folder in unreadable)}
-        if lost and lost == inside and not root.is_file():
-            report.not_dropped.append(str(root))
+    for root, files in inside.items():
+        lost = {path for path in files - seen if not any(is_below(path, folder) for folder in unreadable)}
+        if lost and lost == files:
+            report.not_dropped.append(root)
         else:
             gone |= lost
+    known = view.files_at(gone | new)
     drop(store, gone)
     moved = {known[path].video for path in new & known.keys()}  # counted as recognised
     report.removed = sum(known[path].video not in moved for path in gone)

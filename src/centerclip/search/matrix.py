@@ -11,15 +11,18 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .store import File, Floats, SegmentHits, Segments, Video
+from .coarse import Blocks, coarse_scores, grow
+from .filters import Listing
+from .store import Among, File, Floats, SegmentHits, Segments, Video
 
 Rows = NDArray[np.int64]
-Job = tuple[Floats, list[Floats]]  # a query [D], and where its scores [N] go
+Job = tuple[Floats, list[tuple[Floats, float]]]  # a query [D], and where its scores [N] and their largest error go
 MAX_EXACT_SEGMENTS = 250_000  # up to so many one product takes no longer than an approximate index
 GATHERED_SHARE = 1 / 16  # of the rows; when a filter leaves fewer, only those are multiplied
 GROWTH = 1.25  # of what is needed: copying all rows takes long, and memory that is not used yet is not taken
-MIN_SHARED, MAX_SHARED = 4, 32  # queries in one product: fewer are quicker one by one, more only take memory
-SHARED_ROWS = 8192  # of the matrix at a time: their scores stay in the cache
+MAX_SHARED = 32  # queries in one product: more only take memory
+SHARED_ROWS = 256  # of the matrix at a time: they stay in the cache while each query is multiplied with them
+WORTH_PRODUCTS = 16  # to make rows in 8 bits takes as long as some products: for a single search none are made
 MIN_DEAD_ROWS = 10_000  # rows of removed videos; from here on, when they are the most, the memory is made anew
 
 
@@ -35,6 +38,7 @@ class Block:
         vectors: ``[N, D]``.
         places: place in ``ids`` of each video that counts.
         complete: whether all rows count.
+        coarse: rows in 8 bits, shared with other views.
     """
 
     ids: list[str]
@@ -44,6 +48,7 @@ class Block:
     vectors: Floats
     places: dict[str, int]
     complete: bool
+    coarse: Blocks
 
     def rows_of(self, video: str) -> slice:
         """The rows of a video, in the order of time; KeyError when it is not there."""
@@ -60,6 +65,7 @@ class Buffer:
         self._owners = np.empty(0, np.int32)
         self._spans = np.empty((0, 2), np.float32)
         self._vectors = np.empty((0, width), np.float32)
+        self._coarse: Blocks = {}
 
     def reserve(self, rows: int) -> None:
         """Make room for so many more."""
@@ -87,7 +93,7 @@ class Buffer:
         # A video that went and came back is there twice: the later one counts.
         places = {video: place for place, video in enumerate(self.ids) if video in videos}
         columns = self._owners[:rows], self._spans[:rows], self._vectors[:rows]
-        return Block(self.ids, self.begins, *columns, places, complete=len(places) == len(self.ids))
+        return Block(self.ids, self.begins, *columns, places, len(places) == len(self.ids), self._coarse)
 
     def without_dead_rows(self, block: Block) -> "Buffer":
         """This buffer; a new one with what counts, when most of the rows no longer do."""
@@ -105,19 +111,22 @@ class Buffer:
 class Products:
     """Products of a matrix with the queries of several threads, one after the other.
 
-    Reading the matrix from memory takes most of the time, so that queries that wait for their turn share one product.
+    Reading the matrix from memory takes most of the time, so that queries that wait for their turn share one product,
+    and once there were some queries most rows are read in 8 bits.
 
     Args:
         vectors: ``[N, D]``.
+        coarse: rows of them in 8 bits; filled here.
     """
 
-    def __init__(self, vectors: Floats) -> None:
-        self.vectors = vectors
+    def __init__(self, vectors: Floats, coarse: Blocks) -> None:
+        self.vectors, self.coarse = vectors, coarse
+        self._products = 0
         self._turn = threading.Lock()
         self._waiting: deque[Job] = deque()
 
-    def scores(self, query: Floats) -> Floats:
-        """``[N]`` of a query ``[D]``."""
+    def scores(self, query: Floats) -> tuple[Floats, float]:
+        """``[N]`` of a query ``[D]``, and how far from exact they may be."""
         job: Job = (query, [])
         self._waiting.append(job)
         with self._turn:
@@ -132,20 +141,22 @@ class Products:
             other = self._waiting.popleft()
             if other is not job and not other[1]:
                 jobs.append(other)
-        if len(jobs) < MIN_SHARED:
-            for query, answer in jobs:
-                answer.append(self.vectors @ query)
-            return
-        queries = np.stack([query for query, _ in jobs], axis=1)
+        queries, errors = np.stack([query for query, _ in jobs]), np.zeros(len(jobs), np.float32)
         scores = np.empty((len(jobs), len(self.vectors)), np.float32)
-        for first in range(0, len(self.vectors), SHARED_ROWS):
-            part = slice(first, first + SHARED_ROWS)
-            scores[:, part] = (self.vectors[part] @ queries).T
-        for (_, answer), row in zip(jobs, scores, strict=True):
-            answer.append(row)
+        self._products += 1
+        rows = grow(self.coarse, self.vectors) if self._products > WORTH_PRODUCTS else 0
+        if rows:
+            errors = coarse_scores(self.coarse, queries, scores[:, :rows])
+        step = SHARED_ROWS if len(jobs) > 1 else max(1, len(self.vectors))
+        for first in range(rows, len(self.vectors), step):
+            for place, query in enumerate(queries):
+                part = self.vectors[first : first + step]
+                np.matmul(part, query, out=scores[place, first : first + step])
+        for (_, answer), own, error in zip(jobs, scores, errors.tolist(), strict=True):
+            answer.append((own, error))
 
 
-class Matrix:
+class Matrix(Listing):
     """The part of a :class:`~centerclip.search.store.View` that is in memory.
 
     Args:
@@ -186,15 +197,20 @@ class Matrix:
         rows = self.block.rows_of(video)
         return Segments(self.block.spans[rows, 0], self.block.spans[rows, 1], self.block.vectors[rows])
 
-    def search(self, query: Floats, top: int, *, among: Collection[str] | None = None) -> SegmentHits:
+    def search(self, query: Floats, top: int, *, among: Among = None) -> SegmentHits:
         """The ``top`` segments with the largest scores, of the videos ``among``."""
-        block, rows = self.block, self._rows(among)
-        if rows is None:
-            scores = self._products.scores(query)
-        elif len(rows) < GATHERED_SHARE * len(block.owners):
+        block, rows = self.block, self._rows(self.passing(among))
+        if rows is not None and len(rows) < GATHERED_SHARE * len(block.owners):
             scores = block.vectors[rows] @ query
         else:
-            scores = self._products.scores(query)[rows]
+            scores, error = self._products.scores(query)
+            scores = scores if rows is None else scores[rows]
+            if error:  # what is further than that from the last of the best is not among them
+                last = np.partition(scores, -top)[-top] if 0 < top < len(scores) else -np.inf
+                near = np.flatnonzero(scores >= last - 2 * error)
+                rows = near if rows is None else rows[near]
+                few = len(rows) < GATHERED_SHARE * len(block.owners)
+                scores = np.vecdot(block.vectors[rows], query) if few else (block.vectors @ query)[rows]
         best = np.argpartition(scores, -top)[-top:] if 0 < top < len(scores) else np.arange(len(scores))[: max(top, 0)]
         best = best[np.lexsort((best, -scores[best]))]  # of equal scores the earlier row first
         owners = block.owners[best if rows is None else rows[best]]
@@ -205,7 +221,8 @@ class Matrix:
         if count not in self._samples:
             rows = self._rows(None)
             step = max(1, (len(self.block.owners) if rows is None else len(rows)) // max(count, 1))
-            self._samples[count] = self.block.vectors[::step] if rows is None else self.block.vectors[rows[::step]]
+            sample = self.block.vectors[::step] if rows is None else self.block.vectors[rows[::step]]
+            self._samples[count] = np.ascontiguousarray(sample)  # rows far apart would be slow to multiply
         return self._samples[count]
 
     def recall(self) -> float:
@@ -221,7 +238,7 @@ class Matrix:
 
     @cached_property
     def _products(self) -> Products:
-        return Products(self.block.vectors)
+        return Products(self.block.vectors, self.block.coarse)
 
     @cached_property
     def _alive(self) -> Rows:

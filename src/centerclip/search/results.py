@@ -1,31 +1,23 @@
-"""What a search and a run of the indexer return, and the files of an index with the filters that narrow a search."""
+"""What a search and a run of the indexer return, and how hits get the files that they are in."""
 
+import hashlib
 import json
-import math
 import os
 import time as clock
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime, time
-from fnmatch import fnmatch
-from functools import cache
+from itertools import islice
 from pathlib import Path
-from typing import Literal
 
-from ..errors import QueryError, UnknownVideo
-from ..files import is_below, write_atomic
+from ..errors import UnknownVideo
+from ..files import cache_folder, path_of, write_atomic
+from .filters import Filters, offline_check
 from .ranking import FoundBy, Grade, Moment, Ranked
-from .store import File, Line, Segments, Video, View
+from .store import File, Line, Video, View
 
-Only = Literal["all", "videos", "photos"]
-When = float | str | date | datetime | None
-Near = tuple[float, float, float]  # latitude and longitude in degrees, and kilometres around it
-EARTH_KM = 6371.0  # radius
-KEPT_FILTERS = 16  # whose videos are remembered: of a large collection, finding them takes longer than a search
-FOUND_FILE = "found.json"  # when videos were found by a search: those are worth being indexed more finely
-MAX_FOUND = 1000  # videos in it
+VIDEOS_AT_A_TIME = 1000  # looked up, where all are listed
+MAX_FOUND = 1000  # videos whose last finding is remembered
 
 
 @dataclass(frozen=True)
@@ -148,31 +140,27 @@ class IndexReport:
     refined: int = 0
 
 
-@dataclass(frozen=True)
-class VideoEntry:
-    """A video in the index and the files it is in."""
+@dataclass(frozen=True, kw_only=True)
+class VideoEntry(Video):
+    """A video in the index and the files it is in.
 
-    video_id: str
+    Attributes:
+        path: of a file, and ``copies`` of others with the same content.
+        modified: time of its last change, seconds since 1970.
+        segments: how many it has.
+        offline: the folder of the file, and of its copies, is not there now.
+    """
+
     path: Path
     copies: tuple[Path, ...]
-    duration: float
-    width: int
-    height: int
-    modified: float  # of the file, seconds since 1970
-    added: float  # to the index
+    modified: float
     segments: int
-    note: str = ""
-    offline: bool = False  # the folder of the file, and of its copies, is not there now
-    detail: str = ""
-    recorded: float | None = None  # seconds since 1970
-    camera: str = ""
-    latitude: float | None = None
-    longitude: float | None = None
+    offline: bool = False
 
     @property
-    def is_photo(self) -> bool:
-        """It is a photograph, and has no moments."""
-        return not self.duration
+    def video_id(self) -> str:
+        """Of the video in the index; stays the same when the file is moved."""
+        return self.id
 
     @property
     def title(self) -> str:
@@ -184,7 +172,7 @@ class VideoEntry:
 class Status:
     """What is in an index."""
 
-    folder: Path
+    folder: Path | str  # of the index, or the address of its server
     model: str
     clustering: str
     frames: int
@@ -201,6 +189,7 @@ class Status:
     ignore: tuple[str, ...] = ()  # what is left out below the roots
     offline: int = 0  # videos of which no file's root is there now
     offline_roots: tuple[Path, ...] = ()
+    finds_text: bool = True  # words can be searched: not where a server has no full-text search
     has_lines: bool = False  # something is said or written in a video, or it has a title
     precision: str = "float32"  # that it was made in
     photos: int = 0  # of the videos: those that are photographs
@@ -208,223 +197,86 @@ class Status:
     details: dict[str, int] = field(default_factory=dict)  # how many videos are indexed how finely
 
 
-@dataclass(frozen=True)
-class Filters:
-    """Which files a search looks at, as :meth:`VideoIndex.search` says. A video passes when one of its files does.
+def files_of(
+    view: View, video_id: str, filters: Filters | None = None, is_offline: Callable[[File], bool] = lambda file: False
+) -> list[File]:
+    """The files of a video by path, those that pass the filters first, and of those the ones that are there."""
+    found = view.with_files([video_id])
+    if video_id not in found:
+        raise UnknownVideo(f"the index has no video {video_id!r}")
+    return _sorted(found[video_id][1], filters, is_offline)
 
-    Times are seconds since 1970; in names and cameras upper and lower case are the same.
-    """
 
-    folder: str | None = None
-    name: str | None = None
-    min_duration: float | None = None
-    max_duration: float | None = None
-    after: float | None = None
-    before: float | None = None
-    recorded_after: float | None = None
-    recorded_before: float | None = None
-    camera: str | None = None
-    near: Near | None = None
-    only: Only = "all"
-
-    def keep_video(self, video: "Video | VideoEntry") -> bool:
-        """Whether kind, length, recording date, camera and place pass. What the file does not say does not pass."""
-        return (
-            self.only in ("all", "videos" if video.duration else "photos")
-            and _between(video.duration or None, self.min_duration, self.max_duration, inclusive=True)
-            and _between(video.recorded, self.recorded_after, self.recorded_before)
-            and (self.camera is None or self.camera.casefold() in video.camera.casefold())
-            and (self.near is None or _distance(video, self.near) <= self.near[2])
+def hits_of(view: View, ranked: list[Ranked], filters: Filters | None = None) -> list[Hit]:
+    """What was found, with the files that it is in; what has gone meanwhile is left out."""
+    is_offline = offline_check()
+    found = view.with_files({video for entry in ranked for video in (entry.video, *entry.duplicates)})
+    hits = []
+    for entry in (entry for entry in ranked if entry.video in found):
+        video, files = found[entry.video]
+        files = _sorted(files, filters, is_offline)
+        duplicates = (_sorted(found[video][1])[0].path for video in entry.duplicates if video in found)
+        hits.append(
+            Hit(
+                video_id=entry.video,
+                path=path_of(files[0].path),
+                **vars(entry.moments[0]),
+                moments=entry.moments,
+                duration=video.duration,
+                copies=tuple(path_of(file.path) for file in files[1:]),
+                duplicates=tuple(map(path_of, duplicates)),
+                grade=entry.grade,
+                offline=all(map(is_offline, files)),
+                confidence=entry.confidence,
+                found_by=entry.found_by,
+                line=entry.line,
+                file=files[0],
+            )
         )
-
-    def keep_file(self, file: File) -> bool:
-        """Whether folder, name and date pass."""
-        if self.folder is not None and not is_below(file.path, self.folder):
-            return False
-        if self.name is not None and not _matches(os.path.basename(file.path), self.name):  # noqa: PTH119 - quicker
-            return False
-        return _between(file.modified / 1e9, self.after, self.before)
+    return hits
 
 
-class Catalogue:
-    """The files of every video, at one moment of the store. A video without a file is being removed: not shown."""
-
-    def __init__(self, view: View) -> None:
-        self.view = view
-        self.videos = view.videos
-        self.files: dict[str, list[File]] = defaultdict(list)
-        for file in view.files.values():
-            if file.video in self.videos:
-                self.files[file.video].append(file)
-        self.complete = len(self.files) == len(self.videos)
-        self._passing: dict[Filters, list[str]] = {}
-
-    def among(self, filters: Filters) -> list[str] | None:
-        """The videos that pass; None when all do."""
-        if filters == Filters():
-            return None if self.complete else list(self.files)
-        passing = self._passing.get(filters)
-        if passing is None:
-            passing = [
-                video
-                for video, files in self.files.items()
-                if filters.keep_video(self.videos[video]) and any(filters.keep_file(file) for file in files)
-            ]
-            if len(self._passing) >= KEPT_FILTERS:
-                self._passing.clear()
-            self._passing[filters] = passing
-        return passing
-
-    def segments(self, video_id: str) -> Segments:
-        """The segments of a video."""
-        try:
-            return self.view.segments(video_id)
-        except KeyError as error:
-            raise UnknownVideo(f"the index has no video {video_id!r}") from error
-
-    def files_of(
-        self, video_id: str, filters: Filters | None = None, is_offline: Callable[[File], bool] = lambda file: False
-    ) -> list[File]:
-        """The files of a video by path, those that pass the filters first, and of those the ones that are there."""
-        if video_id not in self.files:
-            raise UnknownVideo(f"the index has no video {video_id!r}")
-        filters = filters or Filters()
-        return sorted(self.files[video_id], key=lambda file: (not filters.keep_file(file), is_offline(file), file.path))
-
-    def hits(self, ranked: list[Ranked], filters: Filters | None = None) -> list[Hit]:
-        """What was found, with the files that it is in."""
-        is_offline = offline_check()
-        hits = []
-        for entry in ranked:
-            files = self.files_of(entry.video, filters, is_offline)
-            hits.append(
-                Hit(
-                    video_id=entry.video,
-                    path=Path(files[0].path),
-                    **vars(entry.moments[0]),
-                    moments=entry.moments,
-                    duration=self.videos[entry.video].duration,
-                    copies=tuple(Path(file.path) for file in files[1:]),
-                    duplicates=tuple(Path(self.files_of(video)[0].path) for video in entry.duplicates),
-                    grade=entry.grade,
-                    offline=all(map(is_offline, files)),
-                    confidence=entry.confidence,
-                    found_by=entry.found_by,
-                    line=entry.line,
-                    file=files[0],
-                )
+def entries_of(view: View, video_ids: Iterable[str] | None = None) -> Iterator[VideoEntry]:
+    """Videos with their files, some at a time; all of them by default."""
+    is_offline, wanted = offline_check(), iter(view.videos if video_ids is None else video_ids)
+    while some := list(islice(wanted, VIDEOS_AT_A_TIME)):
+        for video_id, (video, files) in view.with_files(some).items():
+            files = _sorted(files, None, is_offline)
+            yield VideoEntry(
+                **vars(video),
+                path=path_of(files[0].path),
+                copies=tuple(path_of(file.path) for file in files[1:]),
+                modified=files[0].modified / 1e9,
+                segments=view.size(video_id),
+                offline=all(map(is_offline, files)),
             )
-        return hits
 
-    def entries(self, video_ids: Iterable[str] | None = None) -> list[VideoEntry]:
-        """Videos with their files; all of them by default."""
-        is_offline = offline_check()
-        entries = []
-        for video_id in self.files if video_ids is None else video_ids:
-            files = self.files_of(video_id, None, is_offline)
-            facts = {name: fact for name, fact in vars(self.videos[video_id]).items() if name != "id"}
-            entries.append(
-                VideoEntry(
-                    video_id=video_id,
-                    path=Path(files[0].path),
-                    copies=tuple(Path(file.path) for file in files[1:]),
-                    modified=files[0].modified / 1e9,
-                    segments=self.view.size(video_id),
-                    offline=all(map(is_offline, files)),
-                    **facts,
-                )
-            )
-        return entries
+
+def _sorted(
+    files: Iterable[File], filters: Filters | None = None, is_offline: Callable[[File], bool] = lambda file: False
+) -> list[File]:
+    keep = (filters or Filters()).keep_file
+    return sorted(files, key=lambda file: (not keep(file), is_offline(file), file.path))
+
+
+def found_file(folder: Path) -> Path:
+    """Where it is noted what was found in an index: in the user's cache, since a search writes nothing to an index."""
+    name = hashlib.blake2b(os.fsencode(os.path.realpath(folder)), digest_size=12).hexdigest()
+    return cache_folder() / "found" / f"{name}.json"
 
 
 def last_found(folder: Path) -> dict[str, float]:
-    """When the videos that were found last by a search were, in seconds since 1970, by id."""
+    """When the videos of an index that a search found last were found, in seconds since 1970, by id."""
     try:
-        return {str(video): float(when) for video, when in json.loads((folder / FOUND_FILE).read_bytes()).items()}
+        return {str(video): float(when) for video, when in json.loads(found_file(folder).read_bytes()).items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 
 def note_found(folder: Path, videos: Sequence[str]) -> None:
-    """Remember that videos were found now, where the folder can be written; of what two searches note, one may go."""
-    found = last_found(folder) | dict.fromkeys(videos, clock.time())
+    """Remember that videos of an index were found now; of what two searches note at once, one may be lost."""
+    found, file = last_found(folder) | dict.fromkeys(videos, clock.time()), found_file(folder)
     newest = sorted(found, key=found.__getitem__, reverse=True)[:MAX_FOUND]
     with suppress(OSError):
-        write_atomic(folder / FOUND_FILE, json.dumps({video: found[video] for video in newest}), durable=False)
-
-
-def offline_check() -> Callable[[File], bool]:
-    """A function that says of a file whether its root is not there now; it looks at each root once.
-
-    A root is not there when it is missing, of another system, or an empty folder, which is what a mount point is
-    without its disk. A file that was indexed by its own name is judged by its folder: it alone may just be gone.
-    """
-    is_missing = cache(_is_missing)
-
-    def is_offline(file: File) -> bool:
-        folder = os.path.dirname(file.root) if file.root == file.path else file.root  # noqa: PTH120 - is no Path
-        return bool(folder) and is_missing(folder)
-
-    return is_offline
-
-
-def _is_missing(folder: str) -> bool:
-    if not os.path.isabs(folder):  # noqa: PTH117 - of another system it is no path at all
-        return True
-    try:
-        with os.scandir(folder) as entries:
-            return all(entry.name.startswith(".") for entry in entries)
-    except (NotADirectoryError, PermissionError):
-        return False
-    except OSError:
-        return True
-
-
-def seconds_of(when: When, *, option: str) -> float | None:
-    """A time as seconds since 1970; text as ``2024``, ``2024-05``, ``2024-05-31`` or with a time of day."""
-    if when is None or isinstance(when, float | int):
-        return when
-    if isinstance(when, str):
-        text = when.strip()
-        padded = text + "-01-01" if len(text) == 4 else text + "-01" if len(text) == 7 else text
-        try:
-            return datetime.fromisoformat(padded).timestamp()
-        except (ValueError, OverflowError, OSError) as error:  # 0001 is a date, but no computer's clock has shown it
-            raise QueryError(f"{option}: {when!r} is not a date; write it as 2024, 2024-05 or 2024-05-31") from error
-    return (when if isinstance(when, datetime) else datetime.combine(when, time())).timestamp()
-
-
-def near_of(text: str | None, *, option: str) -> Near | None:
-    """A place as people write it: ``52.37,4.89,10``."""
-    if text is None:
-        return None
-    try:
-        latitude, longitude, kilometres = (float(part) for part in text.split(","))
-    except ValueError:
-        latitude, longitude, kilometres = 0.0, 0.0, -1.0
-    if not (abs(latitude) <= 90 and abs(longitude) <= 180 and 0 <= kilometres < math.inf):
-        raise QueryError(f"{option}: {text!r} is not a place; write latitude,longitude,kilometres: 52.37,4.89,10")
-    return latitude, longitude, kilometres
-
-
-def _matches(name: str, pattern: str) -> bool:
-    name, pattern = name.casefold(), pattern.casefold()
-    return fnmatch(name, pattern) if any(letter in pattern for letter in "*?[") else pattern in name
-
-
-def _between(value: float | None, low: float | None, high: float | None, *, inclusive: bool = False) -> bool:
-    if low is None and high is None:
-        return True
-    if value is None or (low is not None and value < low):
-        return False
-    return high is None or value < high or (inclusive and value == high)
-
-
-def _distance(video: "Video | VideoEntry", near: Near) -> float:
-    """Kilometres along the surface of the earth; infinite for a video without a place."""
-    if video.latitude is None or video.longitude is None:
-        return math.inf
-    north, east, there = (math.radians(degrees) for degrees in (video.latitude, video.longitude, near[0]))
-    half = math.sin((north - there) / 2) ** 2
-    half += math.cos(north) * math.cos(there) * math.sin((east - math.radians(near[1])) / 2) ** 2
-    return 2 * EARTH_KM * math.asin(min(1.0, math.sqrt(half)))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(file, json.dumps({video: found[video] for video in newest}), durable=False)

@@ -6,8 +6,9 @@ import itertools
 import os
 import re
 import sqlite3
+from collections.abc import Iterator
 
-from ..files import valid_text
+from ..files import is_address, valid_text
 from .store import File
 from .text import index_name
 
@@ -22,19 +23,20 @@ class Roots:
         self._read()
 
     def _read(self) -> None:
-        rows: list[tuple[int, bytes, int]] = self.connection.execute("SELECT id, path, listed FROM root").fetchall()
-        self.rows = sorted(rows, key=lambda row: -len(row[1]))
+        rows = self.connection.execute("SELECT path, id, listed FROM root").fetchall()
+        self.by_path = {path: (root, bool(listed)) for path, root, listed in rows}
 
     def places(self, path: bytes) -> list[tuple[int, bytes, bytes]]:
         """Roots that hold a path, the longest first: id, path, and the rest of the path below."""
-        return [(root, base, _rest(path, base)) for root, base, _ in self.rows if _is_below(path, base)]
+        above = (base for base in _upwards(path) if base in self.by_path and _is_below(path, base))
+        return [(self.by_path[base][0], base, _rest(path, base)) for base in above]
 
     def add_file(self, file: File) -> None:
         """Add a file, or replace the one of its path."""
         path = to_stored(file.path)
         places = self.places(path)
         if not places:
-            drive = re.match(rb"[A-Za-z]:/|//[^/]+/[^/]+|/", path)
+            drive = re.match(rb"[A-Za-z]:/|//[^/]+/[^/]+|[A-Za-z][A-Za-z0-9+.-]+://[^/]+|/", path)
             add_root(self.connection, drive.group() if drive else b"/", listed=False)
             self._read()
             places = self.places(path)
@@ -74,13 +76,12 @@ class Roots:
                 moved.append(File(from_stored(target), size, modified, video or "", failure))
                 watched += [target] if listed else []
                 self.connection.execute("DELETE FROM file WHERE key = ?", (key,))
-        for root, base, listed in self.rows:
+        for base, (root, listed) in self.by_path.items():
             if _is_below(base, old):
                 self.connection.execute("DELETE FROM root WHERE id = ?", (root,))
-                add_root(self.connection, _moved(base, old, new), listed=bool(listed), id=root)
+                add_root(self.connection, _moved(base, old, new), listed=listed, id=root)
         self._read()
-        named = [base for _, base, listed in self.rows if listed]
-        if not all(any(_is_below(path, base) for base in named) for path in watched):
+        if not all(any(self.by_path[base][1] for _, base, _ in self.places(path)) for path in watched):
             add_root(self.connection, new, listed=True)  # a part of a root that is no longer below it
             self._read()
         for file in moved:
@@ -94,8 +95,8 @@ def add_root(connection: sqlite3.Connection, path: bytes, *, listed: bool, id: i
         return
     folder = valid_text(os.fsdecode(path.rpartition(b"/")[2] or path))
     names = (f"{folder} {number}" if number > 1 else folder for number in itertools.count(1))
-    taken = {name for (name,) in connection.execute("SELECT name FROM root")}
-    name = next(name for name in names if name not in taken)
+    taken = "SELECT 1 FROM root WHERE name = ?"
+    name = next(name for name in names if not connection.execute(taken, (name,)).fetchone())
     connection.execute("INSERT INTO root VALUES (?, ?, ?, ?)", (id, path, name, listed))
 
 
@@ -129,7 +130,7 @@ def to_stored(path: str) -> bytes:
 def from_stored(stored: bytes) -> str:
     """A stored path as this system writes it."""
     path = os.fsdecode(stored)
-    return path.replace("/", "\\") if os.name == "nt" else path
+    return path.replace("/", "\\") if os.name == "nt" and not is_address(path) else path
 
 
 def joined(base: bytes, rest: bytes) -> bytes:
@@ -140,6 +141,14 @@ def joined(base: bytes, rest: bytes) -> bytes:
 def _rest(path: bytes, base: bytes) -> bytes:
     """What follows a folder in a path; empty for the folder itself."""
     return path[len(base.rstrip(b"/")) + 1 :] if path != base else b""
+
+
+def _upwards(path: bytes) -> Iterator[bytes]:
+    """A path and the folders that it may be in, with and without their slash: "/" too, which an address is not in."""
+    yield path
+    while path:
+        path = path.rpartition(b"/")[0]
+        yield from (path, path + b"/")
 
 
 def _is_below(path: bytes, folder: bytes) -> bool:

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from ..errors import DamagedIndex, IndexNotFound, SearchError
 from ..files import is_below
-from .folder import LANCE_SETTINGS, READ_ONLY_CODES, IndexSettings, explain_errors, explained, writer_lock
+from .folder import LANCE_SETTINGS, READ_ONLY_CODES, IndexSettings, explain_errors, explained, is_busy, writer_lock
 from .matrix import MAX_EXACT_SEGMENTS, Block, Buffer, Matrix
 from .roots import Roots, add_root, drop_unused_roots, from_stored, joined, storable, to_stored, video_key
-from .store import AddedVideo, File, Floats, Line, LineHit, Segments, TextSource, Video
+from .store import AddedVideo, Among, File, Floats, Line, LineHit, Segments, TextSource, Video
 from .text import index_text
 
 if TYPE_CHECKING:
@@ -94,7 +94,6 @@ class Database:
         self._opening = 0
 
     def version(self) -> tuple[int, int]:
-        """Changes whenever something in the index has changed, whichever process has written it."""
         with self._lock:
             try:
                 (changes,) = self._reading().execute("PRAGMA data_version").fetchone()
@@ -148,7 +147,6 @@ class Database:
             return self._writer
 
     def close(self, *, writer_only: bool = False) -> None:
-        """Close the connections; the next use opens them again."""
         with self._lock, explain_errors(self.folder, "written"):
             writer, self._writer = self._writer, None
             if writer is not None:
@@ -162,8 +160,30 @@ class Database:
         with suppress(Exception):
             self.close()
 
+    @property
+    def address(self) -> str:
+        """The folder of the index."""
+        return str(self.folder)
+
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    def store(self, settings: IndexSettings) -> "SqliteStore":
+        return SqliteStore(self, settings.width, settings.vectors_id)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with explain_errors(self.folder, "written"), writer_lock(self.folder):
+            yield
+
+    def is_busy(self) -> bool:
+        return is_busy(self.folder)
+
+    def make_writable(self) -> None:
+        self.open_for_writing()
+
     def remove(self) -> None:
-        """Remove the file, which cannot be read."""
         with self._lock:
             with suppress(SearchError, sqlite3.Error):
                 self.close()
@@ -171,33 +191,27 @@ class Database:
                 path.unlink(missing_ok=True)
 
     def bytes(self) -> int:
-        """Size on disk."""
         return sum(path.stat().st_size for path in _files(self.path) if path.exists())
 
     # ---- settings ---------------------------------------------------------------------------------------------
 
     def settings(self) -> IndexSettings:
-        """The settings of the index."""
         with self.read() as connection:
             row = connection.execute("SELECT content FROM setting").fetchone()
             roots = connection.execute("SELECT path FROM root WHERE listed ORDER BY id").fetchall()
         if row is None:
             raise self._not_found()
         try:
-            content = json.loads(row[0])
-            known = {field.name: content[field.name] for field in fields(IndexSettings) if field.name in content}
-            return IndexSettings(**known | {"roots": [from_stored(root) for (root,) in roots]})
+            return IndexSettings.of(json.loads(row[0]), roots=[from_stored(root) for (root,) in roots])
         except (ValueError, TypeError) as error:
             raise DamagedIndex(f"{self.path} does not describe an index ({error}); use --reindex") from error
 
     def root_named(self, name: str) -> str:
-        """Where the root of a name is; empty when there is none."""
         with self.read() as connection:
             row = connection.execute("SELECT path FROM root WHERE name = ?", (storable(name),)).fetchone()
             return from_stored(row[0]) if row else ""
 
     def save_settings(self, settings: IndexSettings, *, clear: bool = False) -> None:
-        """Replace the settings; ``clear`` also forgets all videos, files and values, in the same step."""
         content = asdict(settings)
         del content["roots"]
         with self.write() as connection:
@@ -361,7 +375,6 @@ class SqliteStore:
     # ---- writing ----------------------------------------------------------------------------------------------
 
     def add(self, videos: Sequence[AddedVideo], files: Sequence[File]) -> None:
-        """Add videos that are not there yet, then files, or replace those of the same paths; all in one step."""
         with self.database.write() as connection:
             for video, segments, lines in videos:
                 if _add_video(connection, video, segments):
@@ -371,7 +384,6 @@ class SqliteStore:
                 roots.add_file(file)
 
     def replace(self, video: Video, segments: Segments) -> None:
-        """Replace what is known about a video, by its id, and its segments, in one step."""
         with self.database.write() as connection:
             # Rows do not change, so that readers notice: it gets a new one, which takes over what belongs to it.
             old = video_key(connection, video.id)
@@ -383,7 +395,6 @@ class SqliteStore:
             connection.execute("DELETE FROM video WHERE key = ?", (old,))
 
     def add_lines(self, video: str, lines: Sequence[Line], source: TextSource) -> None:
-        """Replace the lines of a video that come from ``source``."""
         with self.database.write() as connection:
             key = video_key(connection, video)
             connection.execute("DELETE FROM line WHERE video = ? AND source = ?", (key, source))
@@ -391,7 +402,6 @@ class SqliteStore:
             _add_lines(connection, key, [replace(line, source=source) for line in lines])
 
     def remove(self, videos: Collection[str], paths: Collection[str]) -> None:
-        """Forget videos with their segments, lines and files, and files."""
         with self.database.write() as connection:
             roots = Roots(connection)
             for path in paths:
@@ -400,21 +410,18 @@ class SqliteStore:
             drop_unused_roots(connection)
 
     def move(self, old: str, new: str) -> int:
-        """Files at or below the path ``old`` are at ``new`` from now on; how many there are."""
         with self.database.write() as connection:
             moved = Roots(connection).move(to_stored(old), to_stored(new))
             drop_unused_roots(connection)
             return moved
 
     def value(self, name: str) -> bytes | None:
-        """What is kept under a name; None for nothing."""
         with suppress(IndexNotFound), self.database.read() as connection:
             row = connection.execute("SELECT content FROM value WHERE name = ?", (name,)).fetchone()
             return row[0] if row else None
         return None
 
     def set_value(self, name: str, value: bytes) -> None:
-        """Keep something small beside the videos."""
         with self.database.write() as connection:
             connection.execute("INSERT OR REPLACE INTO value VALUES (?, ?)", (name, value))
 
@@ -436,14 +443,12 @@ class SqliteStore:
         self.database.close(writer_only=True)
 
     def bytes(self) -> int:
-        """Size on disk."""
         approximate = self.database.folder.glob("approximate-*/*")
         return self.database.bytes() + sum(path.stat().st_size for path in approximate)
 
     # ---- reading ----------------------------------------------------------------------------------------------
 
     def view(self) -> "SqliteView":
-        """What is in the store now, whichever process has written it."""
         with self._lock:
             try:
                 version = self.database.version()
@@ -572,19 +577,16 @@ class SqliteView(Matrix):
         self._database = store.database
 
     def lines(self, video: str) -> list[Line]:
-        """The lines of a video in the order of time."""
         query = "SELECT start, end, text, source FROM line JOIN video ON video = video.key WHERE id = ?"
         with self._database.read() as connection:
             return [Line(*row) for row in connection.execute(f"{query} ORDER BY start, line.key", (video,))]
 
     def read_videos(self, source: TextSource) -> set[str]:
-        """Ids of the videos whose lines of a source have been set, also to none."""
         query = "SELECT id FROM read_source JOIN video ON video = key WHERE source = ?"
         with self._database.read() as connection:
             return {video for (video,) in connection.execute(query, (source,))}
 
-    def search_lines(self, match: str, top: int, *, among: Collection[str] | None = None) -> list[LineHit]:
-        """The ``top`` lines that match an FTS5 expression best, of the videos ``among``."""
+    def search_lines(self, match: str, top: int, *, among: Among = None) -> list[LineHit]:
         query = (
             "SELECT start, end, text, source, id, rank FROM line_words JOIN line ON line.key = line_words.rowid "
             "JOIN video ON video.key = line.video "
@@ -594,10 +596,7 @@ class SqliteView(Matrix):
             rows = connection.execute(query, (match,))
             return [LineHit(*row) for row in islice(self._wanted(rows, among), top)]
 
-    def search_names(
-        self, match: str, top: int, *, among: Collection[str] | None = None
-    ) -> list[tuple[str, str, float]]:
-        """Path, video and rank of the ``top`` files whose folders and name match best, of the videos ``among``."""
+    def search_names(self, match: str, top: int, *, among: Among = None) -> list[tuple[str, str, float]]:
         query = (
             "SELECT root.path, file.path, video.id, rank FROM file_words JOIN file ON file.key = file_words.rowid "
             "JOIN video ON video.key = file.video JOIN root ON root.id = file.root "
@@ -607,9 +606,10 @@ class SqliteView(Matrix):
             rows = islice(self._wanted(connection.execute(query, (match,)), among), top)
             return [(from_stored(joined(root, rest)), video, rank) for root, rest, video, rank in rows]
 
-    def _wanted(self, rows: Iterable[Any], among: Collection[str] | None) -> Iterator[Any]:
+    def _wanted(self, rows: Iterable[Any], among: Among) -> Iterator[Any]:
         """Rows, best first, whose video (before the rank) counts: a filter is exact however few it leaves."""
-        wanted = self.videos if among is None else set(among) & self.videos.keys()
+        passing = self.passing(among)
+        wanted = self.videos if passing is None else set(passing) & self.videos.keys()
         return (row for row in rows if row[-2] in wanted)
 
 

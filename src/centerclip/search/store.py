@@ -2,18 +2,25 @@
 
 A store that passes ``tests/search/conformance.py`` can take the place of the one on disk."""
 
-import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import is_address
 from ..video.subtitles import Line as Line
 from ..video.subtitles import TextSource as TextSource
 
+if TYPE_CHECKING:
+    from .filters import Filters, Totals
+    from .folder import IndexSettings
+
 Floats = NDArray[np.float32]
+Among: TypeAlias = "Collection[str] | Filters | None"  # ids of videos, or what they have to pass; None for all
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,12 @@ class File:
     def is_unchanged(self) -> bool:
         """Whether the file on the disk has this size and time now."""
         try:
-            status = os.stat(self.path)  # noqa: PTH116 - is no Path
+            if is_address(self.path):
+                from ..storage import Address
+
+                status = Address(self.path).stat_now()
+            else:
+                status = Path(self.path).stat()
         except OSError:
             return False
         return (status.st_size, status.st_mtime_ns) == (self.size, self.modified)
@@ -131,8 +143,17 @@ class View(Protocol):
 
     Vectors are read at the first search, lines and names when they are asked for. By then a video may have gone: it is
     not found, and its segments are a KeyError. One that the view does not have is never found.
-    ``videos`` and ``files`` are mappings, not dictionaries: a store of any size may look up what is asked for.
+    ``videos`` and ``files`` are mappings, not dictionaries: a store of any size looks up what is asked for, and pages
+    through them where all are asked for. Nothing that answers a query goes through all of them.
     """
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether all videos and files are in memory, so that a list of them costs nothing."""
+
+    @property
+    def finds_text(self) -> bool:
+        """Whether lines and names can be searched; otherwise those searches find nothing."""
 
     @property
     def videos(self) -> Mapping[str, Video]:
@@ -141,6 +162,18 @@ class View(Protocol):
     @property
     def files(self) -> Mapping[str, File]:
         """All files by path."""
+
+    def with_files(self, videos: Collection[str]) -> dict[str, tuple[Video, list[File]]]:
+        """Those of the videos that have files, with these, in one go. A video without any is being removed."""
+
+    def files_at(self, paths: Iterable[str]) -> dict[str, File]:
+        """Those of the paths that have a file, in one go."""
+
+    def has_size(self, size: int) -> bool:
+        """Whether a file of a video has so many bytes."""
+
+    def totals(self) -> "Totals":
+        """What there is, counted."""
 
     @property
     def has_lines(self) -> bool:
@@ -158,24 +191,22 @@ class View(Protocol):
     def read_videos(self, source: TextSource) -> set[str]:
         """Ids of the videos whose lines of a source :meth:`Store.add_lines` has set, also to none."""
 
-    def search_lines(self, match: str, top: int, *, among: Collection[str] | None = None) -> list[LineHit]:
+    def search_lines(self, match: str, top: int, *, among: Among = None) -> list[LineHit]:
         """The ``top`` lines that match an FTS5 expression best, of the videos ``among``; all of them by default."""
 
-    def search_names(
-        self, match: str, top: int, *, among: Collection[str] | None = None
-    ) -> list[tuple[str, str, float]]:
+    def search_names(self, match: str, top: int, *, among: Among = None) -> list[tuple[str, str, float]]:
         """Path, video and rank (less is better) of the ``top`` files whose folders and name match best."""
 
     def count(self) -> int:
         """How many segments there are."""
 
-    def search(self, query: Floats, top: int, *, among: Collection[str] | None = None) -> SegmentHits:
+    def search(self, query: Floats, top: int, *, among: Among = None) -> SegmentHits:
         """The ``top`` segments with the largest dot product with ``query`` ``[D]``.
 
         Args:
             query: a vector.
             top: how many; fewer come back when there are fewer.
-            among: ids of the videos to search; all of them by default. Never a segment of another video.
+            among: ids of the videos to search, or filters that they pass; all by default. Never a segment of another.
         """
 
     def sample(self, count: int) -> Floats:
@@ -229,3 +260,44 @@ class Store(Protocol):
 
     def bytes(self) -> int:
         """Size on disk."""
+
+
+class Database(Protocol):
+    """Where an index is: its settings, its store, and one writer at a time."""
+
+    @property
+    def address(self) -> str:
+        """As people name it: a folder, or ``milvus://host:19530/name``."""
+
+    def exists(self) -> bool:
+        """Whether something has been written there."""
+
+    def version(self) -> object:
+        """Changes whenever something in the index has changed, whichever process has written it."""
+
+    def settings(self) -> "IndexSettings":
+        """What the index was made with; IndexNotFound when there is none."""
+
+    def save_settings(self, settings: "IndexSettings", *, clear: bool = False) -> None:
+        """Replace the settings; ``clear`` also forgets all videos, files and values, in the same step."""
+
+    def store(self, settings: "IndexSettings") -> Store:
+        """The vectors that were made with settings. When the index is made again with others, its view stays."""
+
+    def root_named(self, name: str) -> str:
+        """Where the root of a name is; empty when there is none."""
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Hold the index for writing, or raise IndexBusy; errors inside name the index."""
+
+    def is_busy(self) -> bool:
+        """Whether a process is writing to it now."""
+
+    def make_writable(self) -> None:
+        """Bring an older index up to date."""
+
+    def remove(self) -> None:
+        """Remove what cannot be read."""
+
+    def close(self) -> None:
+        """Close connections; the next use opens them again."""

@@ -8,10 +8,12 @@ on one scale, by the greater of the two. Reciprocal ranks, which need no scale, 
 """
 
 import re
+import sqlite3
 import unicodedata
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 
@@ -19,7 +21,7 @@ import numpy as np
 
 from ..video.subtitles import Line
 from .ranking import MAX_MOMENTS, Moment, Ranked, grade
-from .store import LineHit, View
+from .store import Among, LineHit, View
 
 FIRST_LINES = 1_000  # lines asked for at first; more when they belong to too few videos
 MOST_LINES = 5_000
@@ -73,6 +75,20 @@ def index_name(path: str) -> str:
     """Folders and name of a file for the full-text index, without its suffix: ``BirthdayParty2019`` is three words."""
     stem = re.sub(r"\.[A-Za-z0-9]{1,5}$", "", path)
     return " ".join(dict.fromkeys([*words_of(stem), *words_of(CAMEL.sub(" ", stem))]))
+
+
+def match_texts(match: str, texts: Iterable[str]) -> list[tuple[int, float]]:
+    """Place and rank (less is better) of a few texts that match an FTS5 expression, best first."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2')")
+        connection.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", enumerate(texts))
+        found = connection.execute("SELECT rowid, rank FROM words WHERE words MATCH ? ORDER BY rank", (match,))
+        return found.fetchall()
+
+
+def stems_of(words: str) -> str:
+    """What the words of an indexed text begin with, for a full-text index that finds whole words only."""
+    return " ".join(dict.fromkeys(filter(None, (Term((word,)).stem for word in words.split()))))
 
 
 @dataclass(frozen=True)
@@ -193,7 +209,7 @@ def search_text(
     query: str,
     top: int,
     *,
-    among: Collection[str] | None = None,
+    among: Among = None,
     by_moment: bool = False,
     collapse: bool = True,
     min_score: float = 0.0,
@@ -214,9 +230,12 @@ def search_text(
         by_video = _score_lines(terms, words_of(query), lines)
         if len(lines) < wanted or len(by_video) >= top:
             break
-    for path, video, rank in view.search_names(match_all, FIRST_LINES, among=among):
-        line = Line(0.0, view.videos[video].duration, path.replace("\\", "/").rpartition("/")[2], "name")
-        by_video.setdefault(video, []).append(_Scored(video, line, 1.0, False, rank))
+    names = view.search_names(match_all, FIRST_LINES, among=among)
+    named = view.with_files({video for _, video, _ in names})
+    for path, video, rank in names:
+        if video in named:  # it may have gone meanwhile
+            line = Line(0.0, named[video][0].duration, path.replace("\\", "/").rpartition("/")[2], "name")
+            by_video.setdefault(video, []).append(_Scored(video, line, 1.0, False, rank))
     hits: list[tuple[_Scored, tuple[Moment, ...]]] = []
     for scored in by_video.values():
         best = sorted(scored, key=lambda each: each.key)[:MAX_MOMENTS]

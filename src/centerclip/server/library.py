@@ -5,28 +5,34 @@ Also the indexing that is started from the page."""
 import hashlib
 import logging
 import os
+import re
 import shlex
 import stat
 import threading
 import time
+import zipfile
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from io import FileIO
+from io import BytesIO, FileIO
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from ..errors import CenterClipError
-from ..files import valid_text
+from ..files import is_address, path_of, valid_text, write_atomic
 from ..search import IndexNotFound, IndexReport, Progress, Query, Status, VideoEntry, VideoIndex
 from ..search.folder import default_folder
 from ..search.store import File
 from .problems import Problem, problem_of
 
 STATUS_CACHE_SECONDS = 2.0  # every open page asks for the status, and every path that is shown needs it
+MAX_LISTED = 10_000  # videos of an index that is not in memory
 MAX_SUBFOLDERS = 1000  # in a list to choose from
 SAVED_QUERIES = 256  # by image or clip; the oldest is dropped
+NOT_A_QUERY = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # of a file that should hold one
 Value = TypeVar("Value")
 log = logging.getLogger("centerclip.server")
 
@@ -47,10 +53,11 @@ class Library:
     Args:
         index: the index; it need not exist yet.
         root_path: what the addresses in responses start with.
+        queries: folder where queries by image and clip are kept for other processes that serve the index.
     """
 
-    def __init__(self, index: VideoIndex, root_path: str = "") -> None:
-        self.index, self.root_path = index, root_path
+    def __init__(self, index: VideoIndex, root_path: str = "", queries: Path | None = None) -> None:
+        self.index, self.root_path, self._shared = index, root_path, queries
         self._lock = threading.Lock()
         self._cache: dict[str, tuple[float, object]] = {}  # name -> (when, value)
         self._queries: OrderedDict[str, Query] = OrderedDict()
@@ -72,8 +79,8 @@ class Library:
             return None
 
     def videos(self) -> list[VideoEntry]:
-        """All videos, by path."""
-        return self._cached("videos", self.index.videos)
+        """All videos, by path; of an index on a server the first 10,000: a search finds all."""
+        return self._cached("videos", lambda: self.index.videos(limit=MAX_LISTED))
 
     def folders(self) -> list[Folder]:
         """The folders that were indexed, and those below them that hold videos, by path."""
@@ -141,6 +148,10 @@ class Library:
             raise Problem("file-changed", "Index its folder again, then search again.")
         raise Problem("file-missing", "Is a disk not mounted? Restore the file, or index its folder again.")
 
+    def is_remote(self, video_id: str) -> bool:
+        """Whether a file of a video is in object storage, which is read before those of this machine."""
+        return any(is_address(file.path) for file in self.index.files(video_id))
+
     def path_of(self, video_id: str) -> Path:
         """The path of a file of a video that is as it was indexed."""
         with self.unchanged(video_id) as path:
@@ -149,13 +160,18 @@ class Library:
     @contextmanager
     def unchanged(self, video_id: str) -> Iterator[Path]:
         """The path of a file of a video, for reading; a problem where another one has taken its place meanwhile."""
-        file, path = self.open_file(video_id)
-        with file:
-            yield path
-            try:
-                same = os.path.samestat(path.stat(), os.fstat(file.fileno()))
-            except OSError:
-                same = False
+        remote = [file for file in self.index.files(video_id) if is_address(file.path) and file.is_unchanged]
+        if remote:
+            yield path_of(remote[0].path)
+            same = remote[0].is_unchanged
+        else:
+            file, path = self.open_file(video_id)
+            with file:
+                yield path
+                try:
+                    same = os.path.samestat(path.stat(), os.fstat(file.fileno()))
+                except OSError:
+                    same = False
         if not same:
             raise Problem("file-changed", "It was replaced while it was read. Index its folder again.")
 
@@ -163,21 +179,37 @@ class Library:
 
     def save_query(self, query: Query) -> str:
         """Keep a query by image or clip for a while, and give it a name."""
-        name = hashlib.blake2b(query.vector.tobytes() + bytes([query.has_text]), digest_size=12).hexdigest()
+        name = self._name_of(query)
         with self._lock:
             self._queries[name] = query
             self._queries.move_to_end(name)
             while len(self._queries) > SAVED_QUERIES:
                 self._queries.popitem(last=False)
+        if self._shared is not None:
+            with suppress(OSError):
+                self._shared.mkdir(parents=True, exist_ok=True, mode=0o700)
+                np.savez(content := BytesIO(), **vars(query))
+                write_atomic(self._shared / name, content.getvalue(), durable=False)
+                for old in sorted(self._shared.iterdir(), key=lambda file: file.stat().st_mtime)[:-SAVED_QUERIES]:
+                    old.unlink(missing_ok=True)
         return name
 
     def saved_query(self, name: str) -> Query:
         """The query of a name."""
         with self._lock:
             query = self._queries.get(name)
-        if query is None:
+        if query is None and self._shared is not None and re.fullmatch(r"[0-9a-f]+", name):
+            with suppress(*NOT_A_QUERY), np.load(BytesIO((self._shared / name).read_bytes())) as kept:
+                text = {part: str(kept[part]) for part in ("video_id", "text")}
+                query = Query(kept["vector"], bool(kept["has_text"]), **text)
+        if query is None or self._name_of(query) != name:
             raise Problem("unknown-query", "Images and clips are kept for a while only. Upload it again.")
         return query
+
+    def _name_of(self, query: Query) -> str:
+        """What a query is kept as: another with another model, whose vectors are not comparable."""
+        content = repr(self.model_version()).encode() + query.vector.tobytes() + bytes([query.has_text])
+        return hashlib.blake2b(content, digest_size=12).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -280,11 +312,12 @@ class BackgroundIndexing:
         self.library.clear_cache()
 
 
-def index_command(folder: Path, hide: bool = False) -> str:
+def index_command(address: str, hide: bool = False) -> str:
     """The command that adds videos to an index, from any terminal; ``hide``: without the path of the index."""
-    if folder == default_folder() and "CENTERCLIP_INDEX" not in os.environ:
+    if "CENTERCLIP_INDEX" not in os.environ and address == str(default_folder()):
         return "centerclip index ~/Videos"
-    return f"centerclip index --index {'DIR' if hide else shlex.quote(str(folder.absolute()))} ~/Videos"
+    place = address if "://" in address else str(Path(address).absolute())
+    return f"centerclip index --index {'DIR' if hide else shlex.quote(place)} ~/Videos"
 
 
 def _folder_id(path: Path) -> str:

@@ -23,12 +23,16 @@ from .service import Metrics, TokenGuard
 from .settings import ServeSettings
 
 VERSIONED = re.compile(r"/api/v\d+(/|$)")
-ALIASES = {"/healthz": "/api/v1/health", "/metrics": "/api/v1/metrics"}  # where monitoring looks for them
+ALIASES = {
+    "/healthz": "/api/v1/health",
+    "/readyz": "/api/v1/ready",
+    "/metrics": "/api/v1/metrics",
+}  # where monitoring looks for them
 MAX_BODY_BYTES = 64 * 1024  # of any request but an upload
 COOKIE = "centerclip"
 # What a page needs before it has the token; none of it is private.
 MCP_PATH = "/mcp"  # of `centerclip mcp --http`
-PUBLIC_PATHS = {"/api/v1/health", "/api/v1/login"}
+PUBLIC_PATHS = {"/api/v1/health", "/api/v1/ready", "/api/v1/login"}
 OWN_SITE = ("same-origin", "none")
 UNSAFE_METHODS = {"POST", "PUT", "PATCH", "DELETE"}
 SECURITY_HEADERS = {
@@ -67,9 +71,24 @@ class RequestLimits(_Middleware):
         super().__init__(app)
         self.settings, self.metrics = settings, metrics
         self._running: Counter[str] = Counter()  # address -> requests
+        self._proxies = [ipaddress.ip_network(each, strict=False) for each in settings.proxies]
+
+    def _name_client(self, scope: Scope) -> None:
+        """Behind a proxy that is named, the client is the last one of X-Forwarded-For that is no such proxy."""
+        named = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
+        for address in (client_of(scope), *(each.strip() for each in reversed(named))):
+            try:
+                parsed = ipaddress.ip_address(address)
+            except ValueError:
+                return  # what stands before it may be made up
+            scope["client"] = (address, 0)
+            if not any(parsed in network for network in self._proxies):
+                return
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
+        if self._proxies:
+            self._name_client(scope)
         client = client_of(scope)
         status, began = 500, time.perf_counter()
 

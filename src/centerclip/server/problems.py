@@ -39,9 +39,11 @@ KINDS = {
     "failed": (500, "Internal server error"),
     "index-unusable": (500, "The index cannot be used"),
     "busy": (503, "The server is busy"),
+    "not-ready": (503, "The server is not ready yet"),
     "no-index": (503, "There is no index yet"),
     "disk-full": (507, "The server's disk is full"),
 }
+WITH_BODY = (400, 408, 413)  # what any route that takes a body may answer
 log = logging.getLogger("centerclip.server")
 
 

@@ -2,8 +2,15 @@
 
 import asyncio
 import errno
+import logging
+import multiprocessing
+import os
+import signal
 import socket
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.context import SpawnProcess
 
 import h11
 import uvicorn
@@ -19,7 +26,10 @@ HEADER_SECONDS = 20  # for a client to send a request's headers
 KEEP_ALIVE_SECONDS = 30  # for an idle connection
 SHUTDOWN_SECONDS = 20  # for running requests, after Ctrl-C
 PORTS_TO_TRY = 20  # from the first on
+RESPAWN_SECONDS = 1.0  # before a worker that has died is replaced
 BACKLOG = 512  # connections that wait until the server is up
+
+log = logging.getLogger("centerclip.server")
 
 
 def bind(host: str, port: int, *, try_next: bool) -> socket.socket:
@@ -28,7 +38,8 @@ def bind(host: str, port: int, *, try_next: bool) -> socket.socket:
     for number in range(port, min(port + (PORTS_TO_TRY if try_next and port else 1), 65_536)):
         try:
             family = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0][0]
-            listening = socket.socket(family, socket.SOCK_STREAM)
+            # Named, since asyncio sends at once (TCP_NODELAY) only then; else a client waits 40 ms for its answer.
+            listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         except OSError as error:
             raise CenterClipError(f"--host {host}: {error.strerror or error}") from error
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -50,6 +61,55 @@ def bind(host: str, port: int, *, try_next: bool) -> socket.socket:
 def serve(index: VideoIndex, settings: ServeSettings, listening: socket.socket, *, log_level: str = "warning") -> None:
     """Serve until Ctrl-C or SIGTERM; running requests are answered first."""
     make_server(index, settings, log_level=log_level).run(sockets=[listening])
+
+
+def serve_with_workers(
+    address: str | None,
+    device: str | None,
+    settings: ServeSettings,
+    listening: socket.socket,
+    workers: int,
+    *,
+    log_level: str = "warning",
+) -> None:
+    """Serve with processes that share a port and the limits, until Ctrl-C or SIGTERM; one that dies is replaced."""
+    arguments = address, device, settings.shared_by(workers), listening, log_level
+    context = multiprocessing.get_context("spawn")
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+
+    def start() -> SpawnProcess:
+        process = context.Process(target=_work, args=arguments)
+        process.start()
+        return process
+
+    processes = [start() for _ in range(workers)]
+    while not stopped.wait(RESPAWN_SECONDS):
+        for place, process in enumerate(processes):
+            if not process.is_alive():
+                log.error("a worker has ended with code %s; another one takes its place", process.exitcode)
+                processes[place] = start()
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join()
+
+
+def _work(
+    address: str | None, device: str | None, settings: ServeSettings, listening: socket.socket, log_level: str
+) -> None:
+    threading.Thread(target=_stop_with_parent, name="server-parent", daemon=True).start()
+    with suppress(KeyboardInterrupt):
+        serve(VideoIndex(address, device=device), settings, listening, log_level=log_level)
+
+
+def _stop_with_parent() -> None:
+    """Stop this worker when the process that started it ends, even killed: the port would stay taken."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def make_server(index: VideoIndex, settings: ServeSettings, *, log_level: str = "warning") -> uvicorn.Server:

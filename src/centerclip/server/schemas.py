@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..files import valid_text
 from ..search import Hit, Results, VideoEntry
@@ -17,9 +17,14 @@ EXAMPLE_FOLDER = "a1b2c3d4e5f60718"
 VideoId = Annotated[
     str, Field(description="Hash of the file's content: the same when it is moved or renamed.", examples=[EXAMPLE_ID])
 ]
-Seconds = Annotated[float, Field(ge=0, description="Seconds from the start of the video.", examples=[12.5])]
+Milliseconds = BeforeValidator(lambda seconds: round(max(0.0, seconds), 3))
+Seconds = Annotated[
+    float, Milliseconds, Field(ge=0, description="Seconds from the start of the video.", examples=[12.5])
+]
+Length = Annotated[float, Milliseconds, Field(description="Of the whole video, seconds.", examples=[93.4])]
 Score = Annotated[
     float,
+    BeforeValidator(lambda score: round(score, 5)),
     Field(
         description="Cosine similarity with the query: comparable within one search only. "
         "Of a hit found by text, the share of the query's words.",
@@ -70,7 +75,7 @@ class SearchHit(ResponseModel):
     start: Seconds
     end: Seconds
     score: Score
-    duration: float = shown("Of the whole video, seconds.", 93.4)
+    duration: Length
     grade: Literal["sure", "maybe", "unlikely"] = shown(
         "Whether it shows what was searched for, judged against unrelated queries.", "maybe"
     )
@@ -115,7 +120,7 @@ class Video(ResponseModel):
     kind: Literal["video", "photo"] = shown("A photograph has a length of 0.", "video")
     place: str = Field(examples=["Videos/2023/IMG_0412.mp4"])
     copies: list[str] = Field(examples=[[]])
-    duration: float = shown("Seconds.", 93.4)
+    duration: Length
     width: int = Field(examples=[1920])
     height: int = Field(examples=[1080])
     modified: float = shown("When the file was modified, seconds since 1970.", 1_714_000_000.0)
@@ -150,6 +155,7 @@ class VideoDetail(Video):
     audible: bool = Field(description="Browsers play its sound, or it has none.")
     piece_seconds: float = shown("Length of a converted piece.", 30.0)
     spans: list[Span] = Field(description="All segments in order of time; scores are 0 without a query.")
+    moments: list[Span] = Field(description="With a query, those that answer it: up to five, best first.")
 
 
 class FolderEntry(ResponseModel):
@@ -252,6 +258,7 @@ class ServerStatus(ResponseModel):
     timelines: list[str] = shown("Formats of timelines that can be written.", ["edl", "fcpxml"])
     can_add_folders: bool = Field(description="And remove videos and folders from the index.")
     can_reveal: bool = Field(description="Files can be shown in the file manager: the page is on the server's machine.")
+    can_sharpen: bool = Field(description="Moments that are looked at can be indexed more finely: see `sharpen`.")
     add_command: str = shown("Adds videos, in a terminal of the server's machine.", "centerclip index ~/Videos")
     limits: Limits
 
@@ -282,55 +289,30 @@ def search_results(library: Library, results: Results, query: str | None = None,
 
 def video_fields(library: Library, entry: VideoEntry) -> dict[str, object]:
     """The fields of a :class:`Video`."""
-    return {
-        **vars(entry),  # of which a response has those that it names
-        "title": valid_text(entry.title),
-        "kind": "photo" if entry.is_photo else "video",
-        "place": library.place(entry.path),
-        "copies": _places(library, entry.copies),
-        "duration": round(entry.duration, 3),
-        "camera": valid_text(entry.camera),
-        **_addresses(library, entry.video_id, entry.duration / 2),
-    }
-
-
-def span(start: float, end: float, score: float) -> Span:
-    """A part of a video."""
-    return Span(start=round(max(0.0, start), 3), end=round(end, 3), score=round(score, 5))
+    return {**_shown(library, entry, entry.duration / 2), "camera": valid_text(entry.camera)}
 
 
 def _search_hit(library: Library, hit: Hit, text: str) -> SearchHit:
-    line = hit.line and TextLine(
-        start=round(max(0.0, hit.line.start), 3),
-        end=round(hit.line.end, 3),
-        text=hit.line.text,
-        source=hit.line.source,
-        marks=marks_in(hit.line.text, text),
-    )
-    return SearchHit(
-        video_id=hit.video_id,
-        title=valid_text(hit.title),
-        kind="photo" if hit.is_photo else "video",
-        place=library.place(hit.path),
-        start=round(hit.start, 3),
-        end=round(hit.end, 3),
-        score=round(hit.score, 5),
-        duration=round(hit.duration, 3),
-        grade=hit.grade,
-        moments=[span(moment.start, moment.end, moment.score) for moment in hit.moments],
-        found_by=hit.found_by,
-        line=line,
-        offline=hit.offline,
-        copies=_places(library, hit.copies),
-        duplicates=_places(library, hit.duplicates),
-        **_addresses(library, hit.video_id, (hit.start + hit.end) / 2),
-    )
+    line = hit.line and {**vars(hit.line), "marks": marks_in(hit.line.text, text)}
+    changes = {"line": line, "moments": [vars(moment) for moment in hit.moments]}
+    fields = _shown(library, hit, (hit.start + hit.end) / 2)
+    return SearchHit.model_validate({**fields, **changes, "duplicates": _places(library, hit.duplicates)})
+
+
+def _shown(library: Library, found: Hit | VideoEntry, time: float) -> dict[str, object]:
+    """What is known of a video, without paths of this machine; a response takes the fields that it names."""
+    base = f"{library.root_path}{PREFIX}/videos/{found.video_id}"
+    return {
+        **vars(found),
+        "video_id": found.video_id,
+        "title": valid_text(found.title),
+        "kind": "photo" if found.is_photo else "video",
+        "place": library.place(found.path),
+        "copies": _places(library, found.copies),
+        "thumbnail": f"{base}/frames/{max(0.0, time):.1f}.jpg",
+        "stream": f"{base}/stream",
+    }
 
 
 def _places(library: Library, paths: tuple[Path, ...]) -> list[str]:
     return [library.place(path) for path in paths]
-
-
-def _addresses(library: Library, video_id: str, time: float) -> dict[str, str]:
-    base = f"{library.root_path}{PREFIX}/videos/{video_id}"
-    return {"thumbnail": f"{base}/frames/{max(0.0, time):.1f}.jpg", "stream": f"{base}/stream"}

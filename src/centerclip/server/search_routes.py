@@ -13,12 +13,12 @@ from fastapi import Query as QueryParam
 
 from ..integrations.timelines import formats, make_timeline, write_timeline
 from ..search import Hit, Query
+from ..search.filters import Only, near_of, seconds_of
 from ..search.index import Where
-from ..search.results import Only, near_of, seconds_of
 from ..video.container import Limits
 from ..video.errors import NotAVideo, NoVideoStream, TooLarge
 from .middleware import is_local
-from .problems import Problem, problem_responses
+from .problems import WITH_BODY, Problem, problem_responses
 from .schemas import EXAMPLE_FOLDER, EXAMPLE_ID, NewTimeline, SearchResults, search_results
 from .service import Service, ServiceDep
 from .settings import ServeSettings
@@ -119,7 +119,9 @@ async def search(
 
 
 @router.post(
-    "/search", summary="Search with an image or a clip", responses=problem_responses(404, 408, 413, 415, 422, 503)
+    "/search",
+    summary="Search with an image or a clip",
+    responses=problem_responses(*WITH_BODY, 404, 415, 422, 503),
 )
 async def search_by_example(
     service: ServiceDep,
@@ -154,7 +156,7 @@ async def similar(
     "/timeline",
     summary="Moments as a timeline for an editor",
     response_class=Response,
-    responses=problem_responses(404, 422, 503)
+    responses=problem_responses(*WITH_BODY, 404, 422, 503)
     | {200: {"content": {"text/plain": {}}, "description": "The file. `x-left-out` counts moments without a file."}},
 )
 async def make_timeline_file(service: ServiceDep, request: Request, wanted: NewTimeline) -> Response:

@@ -14,7 +14,7 @@ from ..integrations.desktop import has_desktop
 from ..integrations.timelines import formats
 from .library import index_command
 from .middleware import COOKIE, client_of, is_local
-from .problems import Problem, problem_responses
+from .problems import WITH_BODY, Problem, problem_responses
 from .schemas import (
     EXAMPLE_FOLDER,
     FolderChoices,
@@ -52,7 +52,12 @@ async def list_folders(service: ServiceDep) -> FolderList:
     return FolderList(folders=[FolderEntry(id=entry.id, name=entry.name, videos=entry.videos) for entry in entries])
 
 
-@router.post("/folders", summary="Index a folder", status_code=202, responses=problem_responses(403, 409, 422))
+@router.post(
+    "/folders",
+    summary="Index a folder",
+    status_code=202,
+    responses=problem_responses(*WITH_BODY, 403, 409, 422),
+)
 async def add_folder(service: ServiceDep, request: Request, folder: NewFolder) -> ServerStatus:
     """Index a folder in the background, if the server was started with `--allow-folders`. `status` has the progress."""
     await service.info_pool.run(service.indexing.start, folder.path)
@@ -74,7 +79,12 @@ async def remove_folder(service: ServiceDep, folder_id: FolderId) -> None:
     await service.upload_pool.run(service.indexing.remove, folder)
 
 
-@public.post("/login", summary="Log this browser in", status_code=204, responses=problem_responses(401, 422, 429))
+@public.post(
+    "/login",
+    summary="Log this browser in",
+    status_code=204,
+    responses=problem_responses(*WITH_BODY, 401, 422, 429),
+)
 async def login(service: ServiceDep, request: Request, body: Token) -> Response:
     """Exchange the token for a cookie: the images and videos of a page cannot send a header."""
     if not service.tokens.is_right(client_of(request.scope), body.token):
@@ -97,6 +107,15 @@ async def login(service: ServiceDep, request: Request, body: Token) -> Response:
 async def health() -> Health:
     """Needs no token and reveals nothing else."""
     return Health(status="ok")
+
+
+@public.get("/ready", summary="Whether the server can answer searches", responses=problem_responses(503))
+async def ready(service: ServiceDep) -> Health:
+    """For a proxy: the model is open, and the index can be reached. Needs no token and reveals nothing else."""
+    if not service.ready or await service.info_pool.run(service.library.model_version) is None:
+        service.warm_up()
+        raise Problem("not-ready", "The model is being opened, or the index cannot be reached. Try again soon.")
+    return Health(status="ready")
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
@@ -138,8 +157,9 @@ def _status(service: Service, local: bool) -> ServerStatus:
         timelines=[suffix.removeprefix(".") for suffix in formats()],
         can_add_folders=settings.folders is not None,
         can_reveal=local and has_desktop(),
+        can_sharpen=service.settings.sharpen,
         # Only who has nothing else to see is shown where the index is, and only on this machine.
-        add_command=index_command(library.index.folder, hide=not local or bool(index and index.videos)),
+        add_command=index_command(library.index.address, hide=not local or bool(index and index.videos)),
         limits=Limits(bytes=settings.upload_bytes, pixels=settings.upload_pixels, clip_seconds=settings.upload_seconds),
     )
 

@@ -22,10 +22,10 @@ from .problems import Problem
 from .settings import ServeSettings
 from .workers import MAX_BATCH, SentenceEncoder, WorkerPool
 
-SEARCH_THREADS = 16  # queries that wait together share one product with all vectors
+SEARCH_THREADS = 8  # queries that wait together share one product with all vectors
 MODEL_RETRY_SECONDS = 30.0  # after a model could not be opened
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # of the request times, seconds
-MAX_GUESSES, GUESS_SECONDS = 20, 60.0  # wrong tokens of one address, and how long each counts
+GUESS_SECONDS = 60.0  # how long a wrong token counts
 MAX_NETWORKS = 4096  # whose wrong tokens are remembered
 log = logging.getLogger("centerclip.server")
 
@@ -40,11 +40,11 @@ class Service:
 
     def __init__(self, index: VideoIndex, settings: ServeSettings) -> None:
         self.settings = settings
-        self.library = Library(index, settings.root_path)
+        self.library = Library(index, settings.root_path, settings.cache / "queries")
         self.indexing = BackgroundIndexing(self.library, settings.folders)
         self.frames = DiskCache(settings.cache / "frames", settings.thumbnail_bytes)
         self.pieces = DiskCache(settings.cache / "pieces", settings.piece_bytes)
-        self.tokens = TokenGuard(settings.token)
+        self.tokens = TokenGuard(settings.token, settings.guesses)
         self.metrics = Metrics(self)
         self.ready = False  # whether the model is open
         self.sentences = SentenceEncoder(index.encode_texts, self.library.model_version, self.metrics.count_batch)
@@ -54,8 +54,10 @@ class Service:
         self.search_pool = WorkerPool("search", threads=SEARCH_THREADS, max_waiting=256)
         self.info_pool = WorkerPool("info", threads=2, max_waiting=128)
         self.frame_pool = WorkerPool("frames", threads=2, max_waiting=128)
+        self.download_pool = WorkerPool("downloads", threads=2, max_waiting=8)  # whole files of object storage
         self.upload_pool = WorkerPool("uploads", threads=1, max_waiting=8)
         self.piece_pool = WorkerPool("pieces", threads=1, max_waiting=4)
+        self.sharpen_pool = WorkerPool("sharpen", threads=1, max_waiting=4)
 
     def warm_up(self) -> None:
         """Open the model in the background, so that the first search need not wait for it."""
@@ -76,7 +78,7 @@ class Service:
 
     async def close(self) -> None:
         """Wait for the work that is running."""
-        pools = [self.search_pool, self.info_pool, self.frame_pool, self.upload_pool, self.piece_pool]
+        pools = [each for each in vars(self).values() if isinstance(each, WorkerPool)]
         close = [self.sentences.close, *(pool.close for pool in pools)]
         await asyncio.gather(*map(asyncio.to_thread, close))
 
@@ -88,10 +90,11 @@ class TokenGuard:
 
     Args:
         token: the secret; None lets everyone in.
+        guesses: wrong ones of one address in a minute, after which it has to wait.
     """
 
-    def __init__(self, token: str | None) -> None:
-        self.token = token
+    def __init__(self, token: str | None, guesses: int = ServeSettings.guesses) -> None:
+        self.token, self.guesses = token, guesses
         self._wrong: OrderedDict[str, dict[int, float]] = OrderedDict()  # network -> what was sent, hashed -> when
 
     @property
@@ -105,9 +108,9 @@ class TokenGuard:
             return True
         network, now = _network_of(client), time.monotonic()
         wrong = {key: when for key, when in self._wrong.get(network, {}).items() if now - when < GUESS_SECONDS}
-        if len(wrong) >= MAX_GUESSES:  # also for the right one, or guessing could go on
+        if len(wrong) >= self.guesses:  # also for the right one, or guessing could go on
             detail = (
-                f"This address has sent {MAX_GUESSES} wrong ones. Wait a minute, then use the one that was printed."
+                f"This address has sent {self.guesses} wrong ones. Wait a minute, then use the one that was printed."
             )
             raise Problem("too-many-guesses", detail, headers={"retry-after": str(int(GUESS_SECONDS))})
         expected = self.cookie if cookie else self.token

@@ -1,6 +1,7 @@
 """Videos of the index: the list, one with its segments, its frames, and its file with HTTP ranges."""
 
 import os
+import shutil
 from enum import IntEnum
 from io import FileIO
 from pathlib import Path
@@ -12,10 +13,10 @@ from fastapi.responses import FileResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from ..errors import CenterClipError
-from ..files import valid_text
+from ..files import is_address, valid_text
 from ..integrations.desktop import has_desktop, reveal
-from ..search import Query, VideoEntry
-from ..search.results import Filters
+from ..search import Hit, Query, VideoEntry
+from ..search.filters import Filters
 from ..search.store import File
 from ..video.cut import PIECE_SECONDS, codec_of, copy_clip, encode_clip, encode_piece
 from ..video.errors import VideoError
@@ -23,7 +24,7 @@ from .library import Library
 from .media import frame
 from .middleware import is_local
 from .problems import Problem, problem_responses
-from .schemas import Video, VideoDetail, VideoList, span, video_fields
+from .schemas import Video, VideoDetail, VideoList, video_fields
 from .search_routes import (
     SECOND,
     FilterOptions,
@@ -133,7 +134,9 @@ async def stream(
 ) -> Response:
     """The file as it is, with HTTP ranges; or 30 seconds of it, converted."""
     if convert is None:
-        file, path = await service.info_pool.run(service.library.open_file, video_id)
+        remote = await service.info_pool.run(service.library.is_remote, video_id)
+        pool = service.download_pool if remote else service.info_pool
+        file, path = await pool.run(_open_whole, service, video_id)
         etag = f'"{video_id}"'
     else:
         file, path = await service.piece_pool.run(_open_piece, service, video_id, piece), Path("piece.mp4")
@@ -159,6 +162,26 @@ async def get_clip(
     """A part of the video, to keep: copied without loss from the keyframe before, or encoded where MP4 needs it."""
     file, name = await service.piece_pool.run(_open_clip, service, video_id, start, start + seconds)
     return OpenFileResponse(file, Path(name), f'"{video_id}-{start}-{seconds}"', filename=name)
+
+
+@router.post(
+    "/videos/{video_id}/sharpen",
+    summary="Index a moment more finely",
+    responses=problem_responses(403, 404, 409, 410, 422, 503),
+)
+async def sharpen_moment(
+    service: ServiceDep,
+    video_id: VideoIdParam,
+    start: Annotated[float, option("Of the moment, seconds.", 12.5, **SECOND)],
+    end: Annotated[float, option("Of the moment, seconds.", 42.5, **SECOND)],
+    q: Sentence = None,
+    query: QueryName = None,
+) -> VideoDetail:
+    """Read a moment again, a frame a second where the index has fewer, and keep that; what is fine stays as it is."""
+    if not service.settings.sharpen:
+        raise Problem("not-allowed", "The server was started with --no-sharpen.")
+    encoded = await encode_query(service, q, query)
+    return await service.sharpen_pool.run(_sharpen, service, video_id, start, end, encoded)
 
 
 @router.post("/videos/{video_id}/reveal", summary="Show the file in the file manager", **CHANGE)
@@ -247,10 +270,18 @@ def _matches(entry: VideoEntry, filters: Filters) -> bool:
 def _detail(service: Service, video_id: str, query: Query | None) -> VideoDetail:
     library = service.library
     fields = video_fields(library, library.index.video(video_id))
-    spans = [span(*segment) for segment in library.index.segments(video_id, query=query)]
-    return VideoDetail.model_validate(
-        {**fields, **_file_state(service, video_id), "piece_seconds": PIECE_SECONDS, "spans": spans}
-    )
+    segments = library.index.segments(video_id, query=query)
+    spans = [{"start": start, "end": end, "score": score} for start, end, score in segments]
+    moments = [] if query is None else [vars(moment) for moment in library.index.moments(video_id, query)]
+    fields |= {"piece_seconds": PIECE_SECONDS, "spans": spans, "moments": moments, **_file_state(service, video_id)}
+    return VideoDetail.model_validate(fields)
+
+
+def _sharpen(service: Service, video_id: str, start: float, end: float, query: Query | None) -> VideoDetail:
+    duration = service.library.index.video(video_id).duration
+    with service.library.unchanged(video_id) as path:
+        service.library.index.sharpen([Hit(video_id, path, start, end, 0.0, (), duration)])
+    return _detail(service, video_id, query)
 
 
 def _file_state(service: Service, video_id: str) -> dict[str, object]:
@@ -279,6 +310,20 @@ def _thumbnail(service: Service, video_id: str, time: float, width: int) -> byte
         raise _past_the_end(video.duration)
     time = min(time, max(0.0, video.duration - 0.05))
     return frame(service.frames, service.library, video_id, time, width)
+
+
+def _open_whole(service: Service, video_id: str) -> tuple[FileIO, Path]:
+    """The file of a video; of one in object storage a copy."""
+    library = service.library
+    path = library.path_of(video_id) if library.is_remote(video_id) else None
+    if path is None or not is_address(path):
+        return library.open_file(video_id)
+
+    def make(target: Path) -> None:
+        with library.unchanged(video_id) as source, source.open("rb") as file, target.open("wb") as copy:
+            shutil.copyfileobj(file, copy, 2**20)
+
+    return service.pieces.open_or_make(f"{video_id}{path.suffix.lower()}", make), path
 
 
 def _open_piece(service: Service, video_id: str, number: int) -> FileIO:

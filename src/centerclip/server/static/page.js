@@ -27,7 +27,7 @@ const player = new Player({
   onClose: () => go({ v: "", t: "" }, { push: false, search: false }),
   onAlike: (hit, seconds) => alike(hit, seconds),
   onRemove: (hit) => remove(hit),
-  can: () => ({ reveal: status?.can_reveal, remove: status?.can_add_folders }),
+  can: () => ({ reveal: status?.can_reveal, remove: status?.can_add_folders, sharpen: status?.can_sharpen }),
   link: (hit, seconds) => location.origin + address({ ...state, v: hit.video_id, t: seconds.toFixed(1) }),
 });
 
@@ -146,8 +146,8 @@ function show(answer) {
   $("sorting").hidden = !answer.list || !answer.total;
   $("heading").textContent = answer.list ? "Videos" : "Hits";
   if (answer.list) describeList(answer);
-  else if (!shown.length) note("Nothing found.", state.in === "text" ? "Nobody says or writes this." : "No video matches the filters.", "empty");
-  else if (!answer.convincing) note("Not sure about these.", "Nearest first.", "weak");
+  else if (!shown.length) note("Nothing found.", state.in === "text" ? "These words are not said or written in any video." : "No video matches the filters.", "empty");
+  else if (!answer.convincing) note("Probably none of these matches.", "The closest ones:", "weak");
   else note(state.like ? "Similar videos, best first." : "", `${$("more").hidden ? "" : "Best "}${count(shown.length, state.moments ? "moment" : "video")} in ${(1000 * answer.seconds).toFixed(0)} ms`);
   reopen();
 }

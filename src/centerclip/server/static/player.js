@@ -18,13 +18,12 @@ export class Player {
     this.hit = hit;
     const element = document.getElementById("stage").content.firstElementChild.cloneNode(true);
     const find = (name) => element.querySelector(name);
-    Object.assign(this, { element, item, video: find("video"), message: find(".message"), offset: 0, piece: null, wanted: at, pieces: false });
+    Object.assign(this, { element, item, video: find("video"), message: find(".message"), offset: 0, piece: null, wanted: at, pieces: false, moments: [], chosen: null });
     find("h2").textContent = hit.title;
     find(".place").textContent = hit.place;
     quote(find("p.line"), hit.line);
-    const save = ({ start, end }) => { find(".save").href = clip(hit.video_id, start, end); };
     const photo = hit.kind === "photo", picture = find(".photo");
-    if (hit.moments?.length && !photo) save(hit.moments[0]);
+    if (hit.moments?.length && !photo) this.showMoments(hit.moments);
     else Object.assign(find(".save"), { href: stream(hit.video_id), download: hit.place.split("/").pop() }).querySelector("span").textContent = "Save file";
     find(".reveal").hidden = hit.offline || !this.actions.can().reveal;
     find(".save").hidden = this.video.hidden = Boolean(hit.offline);
@@ -36,13 +35,6 @@ export class Player {
     }
     find(".remove").hidden = !this.actions.can().remove;
     this.strip = new Strip(find(".strip"), (seconds) => this.seek(seconds));
-    for (const moment of (photo ? null : hit.moments) ?? []) {
-      const chip = Object.assign(document.createElement("button"), { type: "button", className: "chip" });
-      chip.textContent = between(moment.start, moment.end);
-      if (hit.found_by !== "text") chip.title = `Match ${moment.score.toFixed(2)}`;
-      chip.addEventListener("click", () => { this.seek(moment.start); this.play(); save(moment); });
-      find(".moments").append(chip);
-    }
     find(".close").addEventListener("click", () => this.close());
     find(".more-alike").addEventListener("click", () => this.actions.onAlike(hit, this.position));
     find(".reveal").addEventListener("click", () => api(`/videos/${hit.video_id}/reveal`, { method: "POST" }).catch((problem) => this.say(`${problem.title}.\n${problem.message}`)));
@@ -58,20 +50,49 @@ export class Player {
     if (hit.offline) this.say(OFFLINE); else if (photo) picture.src = stream(hit.video_id); else this.start(stream(hit.video_id));
     element.scrollIntoView({ block: "nearest", behavior: "smooth" });
     if (focus) find(hit.offline || photo ? ".close" : "video").focus({ preventScroll: true });
-    await this.describe(query);
-  }
-
-  /** Fetch the segments and the file's details. */
-  async describe(query) {
-    const { hit, element } = this;
-    let detail;
     try {
-      detail = await api(`/videos/${hit.video_id}`, { params: query });
+      const detail = await api(`/videos/${hit.video_id}`, { params: query });
+      if (this.element === element) this.describe(detail, query); // unless another video was opened in the meantime
     } catch (problem) {
       if (this.element === element) this.say(`${problem.title}.\n${problem.message}`);
       return;
     }
-    if (this.element !== element) return; // another video was opened in the meantime
+    if (hit.found_by === "video" && !photo && !hit.offline && this.actions.can().sharpen) await this.sharpen(query);
+  }
+
+  /** Have the server index the best moment more finely, and show what comes of it; it is no matter when that fails. */
+  async sharpen(query) {
+    const { hit, element } = this, { start, end } = hit.moments[0];
+    const detail = await api(`/videos/${hit.video_id}/sharpen`, { method: "POST", params: { ...query, start, end } }).catch(() => null);
+    if (!detail || this.element !== element || detail.spans.length === this.strip.spans.length) return;
+    this.describe(detail, query);
+    if (detail.moments.length) this.showMoments(detail.moments);
+  }
+
+  /** A button for each moment; the one that was chosen last can be saved. Shown anew, the choice and the focus stay. */
+  showMoments(moments) {
+    const { hit, element } = this, list = element.querySelector(".moments");
+    const distance = (one, other) => Math.abs(one.start + one.end - other.start - other.end);
+    const nearest = (moment) => moments.reduce((best, each) => (distance(each, moment) < distance(best, moment) ? each : best));
+    const focused = this.moments[[...list.children].indexOf(document.activeElement)];
+    const save = ({ start, end }) => { element.querySelector(".save").href = clip(hit.video_id, start, end); };
+    const chips = moments.map((moment) => {
+      const chip = Object.assign(document.createElement("button"), { type: "button", className: "chip" });
+      chip.textContent = between(moment.start, moment.end);
+      if (hit.found_by !== "text") chip.title = `Match ${moment.score.toFixed(2)}`;
+      chip.addEventListener("click", () => { this.seek(moment.start); this.play(); save(this.chosen = moment); });
+      return chip;
+    });
+    this.chosen &&= nearest(this.chosen);
+    save(this.chosen || moments[0]);
+    list.replaceChildren(...chips);
+    if (focused) chips[moments.indexOf(nearest(focused))].focus({ preventScroll: true });
+    this.moments = moments;
+  }
+
+  /** Show the segments and the file's details. */
+  describe(detail, query) {
+    const { hit, element } = this;
     this.duration = detail.duration;
     this.pieceSeconds = detail.piece_seconds;
     if (detail.duration) this.strip.show(detail.spans, detail.duration, Boolean(query.q || query.query));
@@ -178,7 +199,8 @@ export class Player {
     this.watcher?.destroy();
     video.removeAttribute("src");
     video.load();
-    const inside = element.contains(document.activeElement);
+    // Some browsers let go of the focus in a video's own controls before Esc is told of: then it is nowhere.
+    const inside = element.contains(document.activeElement) || document.activeElement === document.body;
     element.remove();
     item?.classList.remove("playing");
     if (inside && notify) item?.querySelector(".open").focus();
