@@ -1,6 +1,7 @@
 """Slow, obvious forms of the algorithms, in plain loops over one video. Nothing here is shared with the library."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -99,3 +100,65 @@ def segment_step(hidden, frames, segments, k, choose):
         patches = np.concatenate([frame[1:] for frame in part])
         out.append(np.concatenate([part[:, :1].mean(axis=0), patches[sorted(choose(patches, k))]]))
     return np.stack(out)
+
+
+def patch_changes(pixels, patch):
+    """pixels [N, C, H, W] -> how much each patch differs from the frame before, in steps of 1/1024: [N][L]."""
+    out = [[math.inf] * ((pixels.shape[2] // patch) * (pixels.shape[3] // patch))]
+    for before, now in pairwise(pixels):
+        out.append([])
+        for top in range(0, pixels.shape[2] - patch + 1, patch):
+            for left in range(0, pixels.shape[3] - patch + 1, patch):
+                window = (slice(None), slice(top, top + patch), slice(left, left + patch))
+                out[-1].append(float(np.abs(np.round(now[window] * 1024) - np.round(before[window] * 1024)).sum()))
+    return out
+
+
+def run_lengths(changes, k, frame):
+    """changes [N] of whole frames -> (ids ascending, assignment)."""
+    wanted = sorted(range(len(changes)), key=lambda i: (i >= frame, -changes[i] if i >= frame else 0, i))
+    ids = sorted(wanted[:k])
+    assignment = []
+    for i in range(len(changes)):
+        while i not in ids:
+            i -= frame  # the same place, one frame earlier
+        assignment.append(ids.index(i))
+    return ids, assignment
+
+
+def temporal_matching(x, k, frame, across=0.7):
+    """Lists of members: every second frame joins the others first, then every second group the others."""
+    x = np.asarray(x, dtype=np.float64)
+    members = [[i] for i in range(len(x))]
+
+    def merge(sources, targets, count):
+        nonlocal members
+        means = np.array([x[each].mean(axis=0) for each in members])
+        means /= np.linalg.norm(means, axis=1, keepdims=True)
+        pairs = [
+            (means[i] @ means[j], i, j) for i in sources for j in [max(targets, key=lambda j: means[i] @ means[j])]
+        ]
+        pairs = sorted(pairs, reverse=True)[:count]
+        for _, i, j in pairs:
+            members[j] = members[j] + members[i]
+        gone = {i for _, i, _ in pairs}
+        members = [each for i, each in enumerate(members) if i not in gone]
+
+    if len(x) > frame:
+        sources = [i for i in range(len(x)) if i // frame % 2 == 0]
+        targets = [i for i in range(len(x)) if i // frame % 2 == 1]
+        merge(sources, targets, len(x) - max(k, round(across * len(x)), len(targets)))
+    while (left := len(members)) > k:
+        merge(range(0, left, 2), range(1, left, 2), min(left - k, left // 2))
+    return members
+
+
+def allot(changes, k, most, least=1):
+    """changes [S] -> tokens of each segment: half of K each, the others one by one to the largest change a token."""
+    given = [max(least, k // 2)] * len(changes)
+    least = given[0]
+    for _ in range(len(changes) * k - sum(given)):
+        open_places = [s for s in range(len(changes)) if given[s] < most]
+        best = max(open_places, key=lambda s: (changes[s] / (given[s] - least + 1), -given[s], -s))
+        given[best] += 1
+    return given

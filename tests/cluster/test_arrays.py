@@ -28,6 +28,7 @@ from centerclip.cluster import (
     soft_matching,
     sparse_sampling,
     spectral,
+    temporal_matching,
     temporal_shift,
     token_shift,
 )
@@ -42,6 +43,7 @@ METHODS = {
     "nearest-to-mean": lambda x, k: kmedoids(x, k, centre="nearest-to-mean"),
     "two rounds": lambda x, k: kmedoids(x, k, iterations=2),
     "tome": lambda x, k: soft_matching(x, k, frame=max(n for n in range(1, 7) if x.shape[1] % n == 0)),
+    "tempme": lambda x, k: temporal_matching(x, k, frame=max(n for n in range(1, 7) if x.shape[1] % n == 0)),
     "dpcknn": density_peaks,
     "sampling": sparse_sampling,
     "random": random_tokens,
@@ -164,7 +166,9 @@ def test_hard_values_give_no_warning(kind, scale):
 
 
 @pytest.mark.parametrize("prefix", [0, 1, 5])
-@pytest.mark.parametrize("method", ["kmedoids", "spectral", "sampling", "means", "tome", "dpcknn", "kkz", "random"])
+@pytest.mark.parametrize(
+    "method", ["kmedoids", "spectral", "sampling", "means", "tome", "tempme", "dpcknn", "kkz", "random"]
+)
 def test_the_segment_step_is_the_same(method, prefix):
     hidden = tokens("random", batch=12, count=prefix + 9, width=8)
     step = {"frames": 6, "segments": 2, "k": 5, "method": method, "prefix": prefix}
@@ -299,7 +303,7 @@ def test_the_form_for_a_gpu_chooses_the_same_and_never_waits(method, kind, gpu_f
     assert same(found, METHODS[method](values, 20))
 
 
-@pytest.mark.parametrize("method", ["kmedoids", "means", "kkz", "tome", "dpcknn", "sampling"])
+@pytest.mark.parametrize("method", ["kmedoids", "means", "kkz", "tome", "tempme", "dpcknn", "sampling"])
 def test_the_segment_step_on_a_gpu_never_waits(method, gpu_form, monkeypatch):
     hidden = torch.from_numpy(tokens("random", batch=12, count=10, width=8))
     step = {"frames": 6, "segments": 2, "k": 5, "method": method}

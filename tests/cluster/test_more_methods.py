@@ -337,7 +337,15 @@ def test_attention_keeps_what_the_block_looks_at(vision):
 
 
 @pytest.mark.parametrize(
-    "setting", ["means:B2-3,10", "tome:B1-3,12 B3-1,10", "attention:B2-3,10", "kmedoids[proportional]:B2-3,10"]
+    "setting",
+    [
+        "means:B2-3,10",
+        "tome:B1-3,12 B3-1,10",
+        "attention:B2-3,10",
+        "kmedoids[proportional]:B2-3,10",
+        "kmedoids[proportional,budget=change]:B2-3,10",
+        "rlt:B0-3,20 means:B2-3,10",
+    ],
 )
 def test_gradient_checkpointing_gives_the_same_gradients(setting):
     torch.manual_seed(0)

@@ -78,7 +78,7 @@ def test_printing_and_reading_are_inverse(method, stages):
         ("spectral", 'needs a stage, for example "spectral:B6-4,49"'),
         ("none:B6-4,49", 'none takes no blocks, write just "none"'),
         ("spectral[width=3]:B6-4,49", 'no option "width"; spectral takes sigma, graph'),
-        ("sampling[x=1]:B6-4,49", "sampling takes no options"),
+        ("pooling[x=1]:B6-4,49", "pooling takes no options"),
         ("spectral[sigma=-1]:B6-4,49", 'sigma must be a positive number or "median", got "-1"'),
         ("spectral[sigma=wide]:B6-4,49", "sigma must be a positive number"),
         ("kmedoids[metric=l1]:B6-4,49", "metric must be euclidean or cosine"),
@@ -93,8 +93,16 @@ def test_what_cannot_be_read_is_explained(text, message):
 @pytest.mark.parametrize(
     ("text", "frames", "patches", "message"),
     [
-        ("B12-4,49", 12, 49, "has 12 blocks, so clustering can come after block 1 to 11, not 12"),
-        ("B0-4,49", 12, 49, "not 0"),
+        (
+            "B12-4,49",
+            12,
+            49,
+            "has 12 blocks, so clustering can come after block 1 to 11, or before the first (B0), not 12",
+        ),
+        ("rlt:B1-4,49", 12, 49, "rlt compares pixels"),
+        ("attention:B0-4,49", 12, 49, "comes after one"),
+        ("rlt:B0-4,48", 12, 49, "K can be 49 to 147"),
+        ("kmedoids[budget=change]:B4-6,49 B8-3,49", 12, 49, "no other stage can follow"),
         ("B6-5,49", 12, 49, "12 frames cannot be cut into 5 equal segments; choose 1, 2, 3, 4, 6, 12"),
         ("B6-0,49", 12, 49, "0 equal segments"),
         ("B6-4,148", 12, 49, "K = 148, but a segment has 147 tokens (3 x 49); K can be 1 to 147"),
@@ -145,3 +153,13 @@ def test_a_share_becomes_a_number_once_the_model_is_known(text, frames, patches,
     assert str(setting) == text
     follows = setting.check(blocks=12, frames=frames, patches=2 * patches)
     assert follows.stages[0].k == pytest.approx(2 * centres[0], abs=1), "it follows another model"
+
+
+def test_a_segment_alone_keeps_as_many_tokens_as_one_of_a_window():
+    of_window = Setting.parse("kmedoids[proportional]:B6-4,1/3").check(blocks=12, frames=12, patches=49).stages[0].k
+    for frames in (1, 2, 3, 5):
+        for text in ("kmedoids[proportional]:B6-4,1/3", "kmedoids[proportional]:B6-4,49"):
+            alone = Setting.parse(text).for_segment(frames, window=12, blocks=12, patches=49)
+            assert alone is not None
+            (stage,) = alone.stages
+            assert (stage.segments, stage.k) == (1, min(of_window, 49 * frames))

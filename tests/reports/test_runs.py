@@ -3,11 +3,8 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
-import psutil
 import pytest
 import torch
 
@@ -60,13 +57,13 @@ def test_a_finished_row_is_not_run_again(world, outcomes, monkeypatch):
     assert runs.read_all([found[0].plan], folder / "runs")[0].costs == found[0].costs  # from the logs alone
 
 
-def test_seeds_are_runs_of_their_own_several_at_a_time(world, outcomes, tmp_path):
+def test_seeds_are_runs_of_their_own(world, outcomes, tmp_path):
     folder, found = outcomes
     plans = [found[0].plan, found[1].plan, found[0].plan]
     shutil.copytree(folder / "runs", tmp_path / "runs")
     seen = []
     callbacks = runs.Callbacks(on_run=lambda done, total: seen.append((done, total)))
-    rows = runs.run_all(plans, world, tmp_path / "runs", ONE_PROCESS, seeds=2, jobs=2, workers=0, callbacks=callbacks)
+    rows = runs.run_all(plans, world, tmp_path / "runs", ONE_PROCESS, seeds=2, workers=0, callbacks=callbacks)
     assert seen == [(1, 3), (2, 3), (3, 3)]  # two seeds of the trained row, once though it is there twice; one as it is
     first, second = rows[0].seeds.results
     assert first.metrics == found[0].seeds.metrics
@@ -80,33 +77,6 @@ def test_seeds_are_runs_of_their_own_several_at_a_time(world, outcomes, tmp_path
     assert ", seeds +" in table.rows[1][-2] or ", seeds -" in table.rows[1][-2]
     again = runs.read_all(plans, tmp_path / "runs", seeds=2)
     assert [each.seeds.metrics for each in again] == [each.seeds.metrics for each in rows]
-
-
-def test_an_error_in_another_process_names_the_row(world, outcomes, tmp_path):
-    plan = outcomes[1][0].plan
-    model = plan.recipe.model.model_copy(update={"start": str(tmp_path / "nothing")})
-    broken = replace(plan, recipe=plan.recipe.model_copy(update={"model": model}))
-    with pytest.raises(ReportError, match=r"baseline: .*nothing"):
-        runs.run_all([broken], world, tmp_path, ONE_PROCESS, jobs=2)
-
-
-POOL = """
-import os, time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from centerclip.reports.runs import _start_process
-pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_start_process, initargs=(1,))
-print(pool.submit(os.getpid).result(), flush=True)
-pool.submit(time.sleep, 600).result()
-"""
-
-
-def test_runs_end_with_the_command_that_started_them():
-    command = subprocess.Popen([sys.executable, "-c", POOL], stdout=subprocess.PIPE, text=True)
-    run = psutil.Process(int(command.stdout.readline()))
-    command.kill()
-    command.wait()
-    run.wait(timeout=120)  # raises if it still runs; it would sleep far longer
 
 
 def test_a_run_that_validates_on_the_test_split_is_finished_when_its_training_is(world, tmp_path):
@@ -132,11 +102,6 @@ def test_a_run_that_validates_on_the_test_split_is_finished_when_its_training_is
     best = max(each["t2v"]["R1"] for each in checks)
     result = Evaluation.load(folder / "evaluation" / "test")
     assert (len(checks), result.metrics["t2v"]["R1"], result.protocol) == (2, best, "published")
-
-
-def test_several_runs_at_a_time_are_for_one_process(world, outcomes, tmp_path):
-    with pytest.raises(ReportError, match="leave out --jobs"):
-        runs.run_all([outcomes[1][0].plan], world, tmp_path, Processes(0, 2, torch.device("cpu")), jobs=2)
 
 
 def test_another_start_is_another_run(tmp_path):

@@ -9,10 +9,11 @@ by nobody here.
 from ..errors import ClusterError, SettingError
 from .baselines import class_attention, highest, pooling, random_tokens, sparse_sampling, temporal_shift, token_shift
 from .kmedoids import Clusters, kkz, kmedoids
-from .merging import cluster_means, density_peaks, size_bias, soft_matching
+from .merging import cluster_means, density_peaks, size_bias, soft_matching, temporal_matching
 from .segments import Centers, centers
 from .setting import Setting, Stage
 from .spectral import SigmaWarning, sign_flip, similarity_graph, spectral, spectral_embedding
+from .temporal import allot, pack, patch_changes, run_lengths, segment_changes
 
 __all__ = [
     "Centers",
@@ -22,6 +23,7 @@ __all__ = [
     "SettingError",
     "SigmaWarning",
     "Stage",
+    "allot",
     "centers",
     "class_attention",
     "cluster_means",
@@ -29,8 +31,12 @@ __all__ = [
     "highest",
     "kkz",
     "kmedoids",
+    "pack",
+    "patch_changes",
     "pooling",
     "random_tokens",
+    "run_lengths",
+    "segment_changes",
     "sign_flip",
     "similarity_graph",
     "size_bias",
@@ -38,6 +44,7 @@ __all__ = [
     "sparse_sampling",
     "spectral",
     "spectral_embedding",
+    "temporal_matching",
     "temporal_shift",
     "token_shift",
 ]

@@ -1,6 +1,7 @@
 """Beyond the paper: cluster means, token merging, density peaks, and attention that knows how large clusters are.
 
 - :func:`soft_matching`: bipartite soft matching as in ToMe (Bolya et al., 2023), repeated until K tokens are left.
+- :func:`temporal_matching`: the merging of a stage of TempMe (Shen et al., ICLR 2025): across frames, then inside.
 - :func:`density_peaks`: DPC-KNN (Du, Ding and Jia, 2016): tokens in dense places, far from every denser one.
 - :func:`size_bias`: ToMe's proportional attention.
 """
@@ -102,19 +103,57 @@ def soft_matching(tokens: Array, k: int, *, frame: int | None = None) -> Cluster
     return Clusters(sort(ids), gather(places, assignment)[:, sides])  # ``sides`` is its own inverse
 
 
-def _merge(tokens: Array, k: int) -> Clusters:
+def temporal_matching(tokens: Array, k: int, *, frame: int, across: float = 0.7) -> Clusters:
+    """Merge similar tokens of neighbouring frames first, then similar tokens of what is left, until ``k`` are left.
+
+    A stage of TempMe that joins clips merges across them before it merges inside the new clip; one whose segments are
+    single frames is soft matching alone. Several stages are the paper's image merging and clip merging:
+    ``tempme:B2-12,40 B4-6,56 B8-3,72``. Its adapters and clip positions, which are trained, are not part of this.
+
+    Args:
+        tokens: ``[B, N, D]``, any float type; N are those of one or more frames.
+        k: number of groups, at most N.
+        frame: tokens of a frame, or of what an earlier stage left of one.
+        across: the share of the tokens that the first step leaves, as in the paper; at least ``k`` are left. In it
+            every second frame's tokens join the most similar of the other frames.
+
+    Returns:
+        As :func:`soft_matching`.
+    """
+    check_tokens(tokens, k)
+    if frame < 1 or tokens.shape[1] % frame:
+        raise ClusterError(f"{tokens.shape[1]} tokens are not a whole number of frames of {frame}")
+    if not 0 < across <= 1:
+        raise ClusterError(f"across is a share of the tokens, more than 0 and at most 1, not {across:g}")
+    count = tokens.shape[1]
+    if count == frame:
+        return soft_matching(tokens, k)
+    stays = count // frame // 2 * frame  # tokens of the second, fourth ... frame; the first, third ... join them
+    joining, staying = arange(count - stays, tokens), arange(stays, tokens)
+    sides = joining + joining // frame * frame, staying + (staying // frame + 1) * frame
+    between = max(k, round(across * count), stays)
+    return join([_merge(group, k, sides, between) for group in groups(tokens)], tokens)
+
+
+def _merge(tokens: Array, k: int, sides: tuple[Array, Array] | None = None, left_first: int = 0) -> Clusters:
+    """Rounds of soft matching; in the first, ``sides`` may say which join which, until ``left_first`` are left."""
     xp = namespace(tokens)
     sums, _ = whole_numbers(tokens)  # [B, M, D]: the sum of each group; a sum points where the mean does
     batch, count, _ = sums.shape
     ids = xp.broadcast_to(arange(count, sums), (batch, count))  # [B, M]: the token that stands for a group
     assignment = ids  # [B, N]: the group of every token
     while (left := sums.shape[1]) > k:
-        merged = min(left - k, left // 2)
+        every = arange(left, sums)
+        sources, targets = (every[0::2], every[1::2]) if sides is None else sides
+        merged = min(left - k, left // 2) if sides is None else left - left_first
+        sides = None
+        if not merged:
+            continue
         whole, _ = whole_numbers(unit_tokens(sums))
-        similarity = xp.matmul(whole[:, 0::2], whole[:, 1::2].mT)  # [B, A, M - A] exact
+        similarity = xp.matmul(whole[:, sources], whole[:, targets].mT)  # [B, A, M - A] exact
         partner = xp.argmax(similarity, 2)  # the lowest of equals
         going = order(xp.amax(similarity, 2), descending=True)[:, :merged]  # [B, merged]
-        source, target = 2 * going, 2 * gather(partner, going) + 1  # places in the old order
+        source, target = sources[going], targets[gather(partner, going)]  # places in the old order
         add_rows(sums, target, gather_rows(sums, source))
         goes = put(full((batch, left), 0, "int64", sums), source, 1)
         kept = order(goes)[:, : left - merged]

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 from ..errors import ClusterError
 from ..extend import methods as extensions
-from .arrays import Array, arange, gather_rows, is_synchronous, namespace, no_gradients
+from .arrays import Array, arange, cast, full, gather_rows, is_synchronous, namespace, no_gradients, sums_by_label
 from .baselines import check_frames, highest, pooling, random_tokens, sparse_sampling
-from .distances import channel_limits
-from .kmedoids import Clusters, kmedoids
-from .merging import cluster_means, cluster_sizes, density_peaks, size_bias, soft_matching
-from .setting import MERGING, STAGED, Setting, name_of
+from .distances import channel_limits, exact_distances
+from .kmedoids import Clusters, groups, kmedoids, nearest_centres
+from .merging import cluster_means, cluster_sizes, density_peaks, size_bias, soft_matching, temporal_matching
+from .setting import MERGING, STAGE_OPTIONS, STAGED, Setting, name_of
 from .spectral import spectral
+from .temporal import allot, pack, run_lengths, segment_changes
 
 Chooser = Callable[[Array, int], Array | Clusters]  # tokens [B, N, D], k -> ids [B, K], with or without assignment
 METHODS = tuple(name for name in STAGED if name != "pooling")  # those that choose tokens
@@ -28,6 +29,7 @@ class Centers(NamedTuple):
     assignment: Array | None  # [V*S, N]: the centre each token belongs to; None if the method has none
     sizes: Array | None = None  # [V*S, K]: how many tokens each stands for; None if the method has no clusters
     bias: Array | None = None  # [V*S, prefix + K]: what a proportional setting adds to the keys of later blocks
+    packed: int = 0  # segments in each sequence, whose ``bias`` is ``[V, N, N]``; 0 where a sequence is a segment
 
 
 def centers(
@@ -58,14 +60,15 @@ def centers(
         frames: sequences of a video: its frames, or the segments that an earlier step left.
         segments: how many segments to cut a video into; divides ``frames``.
         k: tokens to keep of a segment, at most ``L * frames / segments``.
-        method: ``"kmedoids"``, ``"spectral"``, ``"sampling"``, ``"means"``, ``"tome"``, ``"dpcknn"``, ``"kkz"``,
-            ``"attention"``, ``"random"``, or a function ``(tokens [B, N, D], k)`` that returns ids ``[B, K]`` or
-            :class:`~centerclip.cluster.Clusters`.
+        method: ``"kmedoids"``, ``"spectral"``, ``"sampling"``, ``"means"``, ``"tome"``, ``"tempme"``, ``"rlt"``,
+            ``"dpcknn"``, ``"kkz"``, ``"attention"``, ``"random"``, or a function ``(tokens [B, N, D], k)`` that returns
+            ids ``[B, K]`` or :class:`~centerclip.cluster.Clusters`.
         options: of the method, as :class:`~centerclip.cluster.Setting` reads them.
         prefix: how many tokens in front are not patches: 1 for [CLASS], 0 for SigLIP, 5 with four registers.
         grid: rows and columns of the patches; a square by default.
         places: ``[videos * frames, L, 3]`` from an earlier step, so that places still name original patches.
-        scores: ``[videos * frames, L]``, how much each patch matters, for ``"attention"``.
+        scores: ``[videos * frames, L]``, how much each patch matters, for ``"attention"``, or has changed, for
+            ``"rlt"``.
         sizes: ``[videos * frames, L]``, how many tokens each patch stands for after an earlier step.
         training: sampling and random draw anew, from ``generator``.
         merge: whether a token that is kept is the mean of its cluster; by default the method says so.
@@ -86,13 +89,21 @@ def centers(
     patches = hidden[:, prefix:].reshape(-1, merged * length, hidden.shape[2])  # [V*S, N, D]
     if scores is not None:
         scores = scores.reshape(-1, merged * length)
-    choose = chooser_for(method, dict(options or {}), merged, length, training, generator, scores)
+    options = dict(options or {})
+    choose = chooser_for(method, options, merged, length, training, generator, scores)
     with no_gradients(hidden):
         chosen = choose(patches, k)
-    ids, assignment = chosen if isinstance(chosen, tuple) else (chosen, None)
-    if callable(method) or method not in METHODS:
-        _check_chosen(method, ids, len(patches), k, patches.shape[1])
-    averaged = hidden[:, :prefix].reshape(len(patches), merged, prefix, hidden.shape[2]).mean(1)
+        ids, assignment = chosen if isinstance(chosen, tuple) else (chosen, None)
+        if callable(method) or method not in METHODS:
+            _check_chosen(method, ids, len(patches), k, patches.shape[1])
+        if assignment is None and options.get("proportional"):  # every token belongs to the nearest that is kept
+            assignment = _nearest(patches, ids)
+    averaged = hidden[:, :prefix].reshape(len(patches), merged, prefix, hidden.shape[2])
+    if options.get("class") == "kept":
+        share = sums_by_label(full(ids.shape, 1 / k, "float32", hidden), ids // length, merged)  # [V*S, merged]
+        averaged = (averaged * cast(share, averaged.dtype)[:, :, None, None]).sum(1)
+    else:
+        averaged = averaged.mean(1)
     before = None if sizes is None else sizes.reshape(-1, merged * length)
     after: Array | None
     if method in MERGING if merge is None else merge:
@@ -135,29 +146,88 @@ def reduce_stage(
         sizes: what the stage before left.
         training: sampling and random draw anew.
     """
-    stage = setting.stages[number]
+    stage, setting = setting.stages[number], setting.of_stage(number)
     sequences = setting.stages[number - 1].segments if number else frames
     if setting.method == "pooling":
         return Centers(pooling(hidden, frames=sequences, segments=stage.segments), None, None, None)
-    kept = centers(
-        hidden,
-        frames=sequences,
-        segments=stage.segments,
-        k=stage.k,
+    options = setting.options
+    if setting.chooser:  # the method's own are not for a function in its place
+        options = {name: value for name, value in options.items() if name in STAGE_OPTIONS}
+    reduce = partial(
+        centers,
         method=setting.chooser or setting.method,
-        options=None if setting.chooser else setting.options,
+        options=options,
         merge=setting.merges,
         prefix=prefix,
-        scores=scores,
-        sizes=sizes,
         training=training,
         locate=False,
     )
+    if setting.follows_content:
+        return _reduce_by_change(hidden, setting, number, reduce, frames, sequences, prefix, scores, sizes)
+    kept = reduce(hidden, frames=sequences, segments=stage.segments, k=stage.k, scores=scores, sizes=sizes)
     if not setting.proportional:
         return kept._replace(sizes=None)
-    if kept.sizes is None:
-        raise ClusterError(f'"{setting}": [proportional] needs clusters, and the method returns ids alone')
-    return kept._replace(bias=size_bias(kept.sizes, frames / stage.segments, prefix))
+    return kept._replace(bias=_bias_of(kept, setting, frames / stage.segments, prefix))
+
+
+def _bias_of(kept: Centers, setting: Setting, merged: float, prefix: int) -> Array:
+    """What the sizes of clusters add to attention scores, see :func:`size_bias`."""
+    if kept.sizes is None:  # a function in place of a method that has clusters
+        raise ClusterError(
+            f'"{setting}" weighs tokens by the size of their clusters, but the method returns ids alone: return '
+            "Clusters, or write [proportional=false]"
+        )
+    return size_bias(kept.sizes, merged, prefix)
+
+
+def _reduce_by_change(
+    hidden: Array,
+    setting: Setting,
+    number: int,
+    reduce: Callable[..., Centers],
+    frames: int,
+    sequences: int,
+    prefix: int,
+    scores: Array | None,
+    sizes: Array | None,
+) -> Centers:
+    """A stage whose segments keep more tokens the more they change, packed into one sequence a video."""
+    stage = setting.stages[number]
+    if prefix == 0:
+        raise ClusterError(f'"{setting}": budget=change needs a tower with a [CLASS] token; this one pools all tokens')
+    merged, length = sequences // stage.segments, hidden.shape[1] - prefix
+    with no_gradients(hidden):
+        patches = hidden[:, prefix:].reshape(-1, sequences, length, hidden.shape[2])
+        least = length if setting.method == "rlt" else 1  # the first frame of a segment
+        changes = segment_changes(patches, stage.segments)
+        budgets = allot(changes, stage.k, merged * length, least).reshape(-1).tolist()
+    rows: dict[int, Centers] = {}  # of each segment
+    of_segment = {name: None if each is None else each.reshape(len(budgets), merged, -1)
+                  for name, each in (("scores", scores), ("sizes", sizes))}  # fmt: skip
+    whole = hidden.reshape(len(budgets), merged, prefix + length, hidden.shape[2])
+    for k in sorted(set(budgets)):
+        places = [place for place, budget in enumerate(budgets) if budget == k]
+        given = {name: None if each is None else each[places].reshape(-1, length) for name, each in of_segment.items()}
+        found = reduce(whole[places].reshape(-1, *hidden.shape[1:]), frames=merged, segments=1, k=k, **given)
+        bias = full(found.tokens.shape[:2], 0, "float32", hidden)
+        if setting.proportional:
+            bias = _bias_of(found, setting, frames / stage.segments, prefix)
+        rows |= {
+            place: Centers(found.tokens[row], None, None, None, bias=bias[row]) for row, place in enumerate(places)
+        }
+    tokens, bias = pack([rows[place].tokens for place in range(len(budgets))],
+                        [rows[place].bias for place in range(len(budgets))],
+                        per_video=stage.segments, prefix=prefix)  # fmt: skip
+    return Centers(tokens, None, None, None, bias=bias, packed=stage.segments)
+
+
+def _nearest(patches: Array, ids: Array) -> Array:
+    """The nearest kept token ``[B, N]`` of every token ``[B, N, D]``, as a place in ``ids [B, K]``."""
+    parts, first = [], 0
+    for group in groups(patches):
+        parts.append(nearest_centres(exact_distances(group).matrix, ids[first : first + len(group)]))
+        first += len(group)
+    return namespace(patches).concatenate(parts)
 
 
 def _check_chosen(method: str | Chooser, ids: Any, segments: int, k: int, tokens: int) -> None:
@@ -197,12 +267,14 @@ def chooser_for(
     scores: Array | None = None,
 ) -> Chooser:
     """The function that chooses ids for a method, for segments of ``merged`` frames of ``length`` patches."""
+    options = {name: value for name, value in options.items() if name not in STAGE_OPTIONS}
     if callable(method):
         return partial(method, **options)
-    options = {name: value for name, value in options.items() if name != "proportional"}  # that is for later blocks
-    if method == "attention":
+    if method in ("attention", "rlt"):
         if scores is None:
-            raise ClusterError('method "attention" needs scores [videos * frames, patches], which attach() provides')
+            raise ClusterError(f'method "{method}" needs scores [videos * frames, patches], which attach() provides')
+        if method == "rlt":
+            return lambda tokens, k: run_lengths(scores, k, frame=length)
         return lambda tokens, k: highest(scores, k)
     drawn = {"training": training, "generator": generator}
     methods: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
@@ -211,6 +283,7 @@ def chooser_for(
         "kkz": (kmedoids, {"iterations": 0}),
         "spectral": (spectral, {"neighbours": 5 * merged + (5 if length > MANY_PATCHES else 0)}),
         "tome": (soft_matching, {"frame": length}),
+        "tempme": (temporal_matching, {"frame": length}),
         "dpcknn": (density_peaks, {}),
         "sampling": (sparse_sampling, drawn),
         "random": (random_tokens, drawn),

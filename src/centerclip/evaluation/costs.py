@@ -144,15 +144,20 @@ def _encoders(folder: Path, engines: Sequence[str], frames: int, device: str) ->
 
 def multiply_adds(config: Any, setting: Setting, frames: int, patches: int, prefix: int = 1) -> int:
     """Multiply-adds of a vision tower on one video: patches, blocks and attention; clustering not included."""
-    width, inner = config.hidden_size, config.intermediate_size
+    width = config.hidden_size
+    inner = getattr(config, "intermediate_size", None) or round(width * config.mlp_ratio)  # DINOv2 has the ratio
+    setting = setting.check(blocks=config.num_hidden_layers, frames=frames, patches=patches)
     total = frames * patches * config.num_channels * config.patch_size**2 * width
-    sequences, length = frames, patches + prefix
-    stages = {stage.block: stage for stage in setting.stages}
-    for block in range(1, config.num_hidden_layers + 1):
-        per_token = 4 * width * width + 2 * width * inner
-        total += sequences * (length * per_token + 2 * length * length * width)
+    sequences, length, seen = frames, patches + prefix, patches + prefix
+    stages = {stage.block: number for number, stage in enumerate(setting.stages)}
+    for block in range(config.num_hidden_layers + 1):
+        if block:
+            total += sequences * length * (4 * width * width + 2 * width * inner + 2 * seen * width)
         if block in stages:
-            sequences, length = stages[block].segments, stages[block].k + prefix
+            stage = setting.stages[stages[block]]
+            sequences, length = stage.segments, stage.k + prefix
+            packed = setting.of_stage(stages[block]).follows_content  # all segments of a video in one sequence
+            seen = sequences * length if packed else length
     return total
 
 
@@ -249,36 +254,43 @@ class Costs:
 
 def measure_costs(model: CenterCLIP, *, peak_gb: float | None = None, rounds: int = MIN_ROUNDS) -> Costs:
     """Time and memory of one video; with and without clustering take turns."""
-    device, before = model.device, model.clustering
-    pixels = _pixels(model)[None]
-    settings: dict[str, str | Setting] = {"clustered": before, "none": "none"}
-    times: dict[str, list[float]] = {name: [] for name in settings}
-    saved: dict[str, float] = {}
-    was_training = model.training
+    before, was_training = model.clustering, model.training
+    pixels, saved = _pixels(model), {}
     model.eval()
     try:
-        for name, setting in settings.items():
+        for setting in (before, Setting()):
             model.set_clustering(setting)
-            saved[name] = saved_bytes(model.backbone.vision_model, pixels[0]) / 1e6
-        began = time.perf_counter()
-        while len(times["none"]) <= rounds or time.perf_counter() - began < MIN_SECONDS:
-            for name, setting in settings.items():
-                model.set_clustering(setting)
-                with torch.inference_mode():
-                    start = _now(device)
-                    model.video_features(pixels)
-                    times[name].append(_now(device) - start)
+            saved[setting.method == "none"] = saved_bytes(model.backbone.vision_model, pixels) / 1e6
+        seconds, of_none = time_settings(model, [(before, model.frames), ("none", model.frames)], rounds=rounds)
     finally:
         model.set_clustering(before)
         model.train(was_training)
+    device = model.device
     return Costs(
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        encode_ms=1000 * statistics.median(times["clustered"][1:]),  # the first one warms up
-        none_encode_ms=1000 * statistics.median(times["none"][1:]),
-        saved_mb=saved["clustered"],
-        none_saved_mb=saved["none"],
+        encode_ms=1000 * seconds,
+        none_encode_ms=1000 * of_none,
+        saved_mb=saved[before.method == "none"],
+        none_saved_mb=saved[True],
         peak_gb=peak_gb,
     )
+
+
+def time_settings(
+    model: CenterCLIP, settings: Sequence[tuple[str | Setting, int]], *, rounds: int = MIN_ROUNDS
+) -> list[float]:
+    """Seconds that one video takes with each setting and number of frames, which take turns; the clustering is lost."""
+    times: list[list[float]] = [[] for _ in settings]
+    began = time.perf_counter()
+    while len(times[0]) <= rounds or time.perf_counter() - began < MIN_SECONDS:
+        for spent, (setting, frames) in zip(times, settings, strict=True):
+            model.set_clustering(setting, frames=frames)
+            pixels = _pixels(model)[None]
+            with torch.inference_mode():
+                start = _now(model.device)
+                model.video_features(pixels)
+                spent.append(_now(model.device) - start)
+    return [statistics.median(spent[1:]) for spent in times]  # the first one warms up
 
 
 class PeakMemory:

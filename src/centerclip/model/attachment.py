@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..cluster import Setting, Stage, class_attention, temporal_shift, token_shift
+from ..cluster import Setting, Stage, class_attention, patch_changes, temporal_shift, token_shift
 from ..cluster.segments import Chooser, follow_places, patch_places, reduce_stage
 from ..errors import ModelError
 
@@ -90,6 +90,15 @@ class Attachment:
             handle.remove()
 
     @contextmanager
+    def for_segments(self, setting: Setting, frames: int) -> Iterator[None]:
+        """Inside a ``with`` block this thread encodes segments of so many frames, with what ``for_segment`` gives."""
+        self._thread.alone = setting, frames
+        try:
+            yield
+        finally:
+            del self._thread.alone
+
+    @contextmanager
     def record(self) -> Iterator[list[KeptTokens]]:
         """Collect what every stage keeps while the ``with`` block runs: one entry a stage and forward pass."""
         self._recorded = []
@@ -99,17 +108,25 @@ class Attachment:
             self._recorded = None
 
     def _attach_hooks(self, vision_model: nn.Module) -> None:
-        method, stages = self.setting.method, self.setting.stages
-        if method in ("token-shift", "temporal-shift"):
+        if self.setting.method in ("token-shift", "temporal-shift"):
             self._attach_shift()
-        for number, stage in enumerate(stages):
-            block = self.blocks[stage.block - 1]
-            if method == "attention":
+        stages, parts = self.setting.stages, self.setting.parts
+        ends = [stage.block for stage in stages[1:]] + [len(self.blocks)]
+        for number, (stage, part, end) in enumerate(zip(stages, parts, ends, strict=False)):
+            block = self.blocks[max(stage.block, 1) - 1]
+            if part.method == "attention":
                 self._handles += watch_scores(block, self.prefix, self._keep_scores)
-            self._handles.append(block.register_forward_hook(partial(self._reduce, number)))
-        if self.setting.proportional:  # blocks after a stage, up to the next, weigh its clusters by their sizes
-            ends = [stage.block for stage in stages[1:]] + [len(self.blocks)]
-            for number, (stage, end) in enumerate(zip(stages, ends, strict=True)):
+            if part.method == "rlt":
+                embeddings: Any = vision_model.embeddings
+                self._handles.append(embeddings.register_forward_pre_hook(self._keep_changes, with_kwargs=True))
+            if stage.block:
+                self._handles.append(block.register_forward_hook(partial(self._reduce_output, number)))
+            else:
+                hook = partial(self._reduce_input, number)
+                self._handles.append(block.register_forward_pre_hook(hook, with_kwargs=True))
+            if part.follows_content:
+                self._handles.append(self.blocks[-1].register_forward_hook(partial(self._unpack, number)))
+            if part.proportional or part.follows_content:  # up to the next stage, clusters weigh as much as their sizes
                 blocks, last = list(self.blocks[stage.block : end]), end == len(self.blocks)
                 self._handles += bias_keys(vision_model, blocks, partial(self._bias_of, number), pooling=last)
 
@@ -122,33 +139,60 @@ class Attachment:
             if is_token_shift:
                 self._handles.append(_mlp_norm(block).register_forward_pre_hook(partial(_shift_in_place, shift)))
 
-    def _reduce(self, number: int, block: nn.Module, _inputs: Any, output: Any) -> Any:
-        """A forward hook that replaces ``[V*sequences, prefix + L, D]`` by ``[V*S, prefix + K, D]``."""
-        hidden = output[0] if isinstance(output, tuple) else output
+    def _reduce_output(self, number: int, block: nn.Module, _inputs: Any, output: Any) -> Any:
+        """A forward hook: what a block gives is reduced."""
+        if isinstance(output, tuple):
+            return (self._reduce(number, block, output[0]), *output[1:])
+        return self._reduce(number, block, output)
+
+    def _reduce_input(self, number: int, block: nn.Module, inputs: Any, named: dict[str, Any]) -> tuple[Any, Any]:
+        """A forward pre-hook: what the first block takes is reduced."""
+        return _changed_input(partial(self._reduce, number, block), inputs, named)
+
+    def _reduce(self, number: int, block: nn.Module, hidden: Tensor) -> Tensor:
+        """``[V*sequences, prefix + L, D]`` to ``[V*S, prefix + K, D]``."""
         state, start = self._state(), self._now()
+        setting, frames = getattr(self._thread, "alone", (self.setting, self.frames))
         reduced = reduce_stage(
             hidden,
-            self.setting,
+            setting,
             number,
-            frames=self.frames,
+            frames=frames,
             prefix=self.prefix,
-            scores=state.scores,
+            scores=state.scores if self.setting.stages[number].block else state.changes,
             sizes=state.sizes.get(number - 1),
             training=block.training,
         )
         self.clustering_seconds += self._now() - start
         state.scores = None
-        if reduced.sizes is not None and reduced.bias is not None:
-            state.sizes[number], state.biases[number] = reduced.sizes, reduced.bias
+        state.sizes.pop(number, None)
+        if reduced.sizes is not None:
+            state.sizes[number] = reduced.sizes
+        if reduced.bias is not None:
+            state.biases[number] = reduced.bias
         if self._recorded is not None and reduced.ids is not None:
-            before = (
-                self._recorded[-1].places
-                if number
-                else patch_places(len(hidden), self.frames, hidden.shape[1] - self.prefix, None, hidden)
-            )
-            places = follow_places(before, reduced.ids)
+            places = follow_places(self._places_before(number, frames, hidden), reduced.ids)
             self._recorded.append(KeptTokens(self.setting.stages[number], reduced.ids, places, reduced.assignment))
-        return (reduced.tokens, *output[1:]) if isinstance(output, tuple) else reduced.tokens
+        tokens: Tensor = reduced.tokens
+        return tokens
+
+    def _places_before(self, number: int, frames: int, hidden: Tensor) -> Tensor:
+        """The places ``[V*sequences, L, 3]`` of the tokens that a stage takes, while recording."""
+        length = hidden.shape[1] - self.prefix
+        if not number:
+            return patch_places(len(hidden), frames, length, None, hidden)
+        # Pooling was not recorded: its means have no place in a frame.
+        if self.setting.of_stage(number - 1).method == "pooling":
+            return patch_places(len(hidden), self.setting.stages[number - 1].segments, length, (1, length), hidden)
+        assert self._recorded is not None
+        return self._recorded[-1].places
+
+    def _unpack(self, number: int, _block: nn.Module, _inputs: Any, output: Any) -> Any:
+        """A forward hook of the last block: the prefixes of packed segments, ``[V*S, prefix, D]``, for the head."""
+        hidden = output[0] if isinstance(output, tuple) else output
+        count = self.setting.stages[number].segments * self.prefix
+        prefixes = hidden[:, :count].reshape(-1, self.prefix, hidden.shape[2])
+        return (prefixes, *output[1:]) if isinstance(output, tuple) else prefixes
 
     def _now(self) -> float:
         if self.synchronise:
@@ -167,6 +211,11 @@ class Attachment:
     def _keep_scores(self, scores: Tensor) -> None:
         self._state().scores = scores
 
+    def _keep_changes(self, _embeddings: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        pixels = inputs[0] if inputs else named["pixel_values"]
+        patch = int((pixels.shape[2] ** 2 // self.patches) ** 0.5)
+        self._state().changes = patch_changes(pixels.detach(), patch)
+
     def _bias_of(self, number: int) -> Tensor:
         return self._state().biases[number]
 
@@ -176,8 +225,11 @@ class ForwardState:
 
     def __init__(self) -> None:
         self.scores: Tensor | None = None  # [V*sequences, L]: attention that patches got
+        self.changes: Tensor | None = None  # [V*frames, L]: of their pixels, since the frame before
         self.sizes: dict[int, Tensor] = {}  # of a stage, [V*S, K]: tokens in each cluster
-        self.biases: dict[int, Tensor] = {}  # [V*S, prefix + K]: added to the scores of keys, up to the next stage
+        self.biases: dict[
+            int, Tensor
+        ] = {}  # [V*S, prefix + K], or [V, N, N] of packed segments: added to the scores of keys, up to the next stage
 
     def __reduce__(self) -> Any:
         return ForwardState, ()
@@ -279,9 +331,15 @@ def _mlp_norm(block: nn.Module) -> nn.Module:
 def _shift_input(
     shift: Callable[[Tensor], Tensor], _block: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
+    return _changed_input(shift, inputs, named)
+
+
+def _changed_input(
+    change: Callable[[Tensor], Tensor], inputs: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
     if inputs:
-        return (shift(inputs[0]), *inputs[1:]), named
-    return inputs, {**named, "hidden_states": shift(named["hidden_states"])}
+        return (change(inputs[0]), *inputs[1:]), named
+    return inputs, {**named, "hidden_states": change(named["hidden_states"])}
 
 
 def _shift_in_place(shift: Callable[[Tensor], Tensor], _norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -306,7 +364,10 @@ def _bias_attention(
     bias: Callable[[], Tensor], _attention: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     hidden = inputs[0] if inputs else named["hidden_states"]
-    mask = _checked(bias(), hidden)[:, None, None, :]  # [B, 1, 1, N]: for all heads and queries
+    mask = _checked(bias(), hidden)
+    mask = (
+        mask[:, None, None, :] if mask.dim() == 2 else mask[:, None]
+    )  # for all heads, and all queries or each its own
     model_mask = inputs[1] if len(inputs) > 1 else named.get("attention_mask")
     mask = mask if model_mask is None else model_mask + mask
     if len(inputs) > 1:
@@ -321,7 +382,7 @@ def _bias_pooling(
 
 
 def _checked(bias: Tensor, hidden: Tensor) -> Tensor:
-    if bias.shape != hidden.shape[:2]:
+    if bias.shape[0] != hidden.shape[0] or bias.shape[-1] != hidden.shape[1]:
         raise ModelError(
             f"cluster sizes {list(bias.shape)} are of another forward pass than the tokens {list(hidden.shape)}: with "
             "gradient checkpointing, run each backward pass before the next forward pass"

@@ -7,13 +7,14 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, Literal
 
+from ..cluster import Setting
 from ..errors import extras_named
 from ..evaluation import gains
 from ..files import write_atomic
 from ..reports.catalogue import Report
+from ..reports.frontier import Point, best
 from ..reports.runs import Outcome
 from ..reports.table import describe, heading, is_baseline
-from ..reports.training_free import AXES, DRAWN, Point, SettingResult
 from ..training.run import CURVE, read_log
 
 # Okabe and Ito's colours, which colour-blind people can tell apart; markers do so without colour.
@@ -52,7 +53,7 @@ def save_figure(figure: Any, path: Path, *, caption: str = "") -> list[Path]:
     return written
 
 
-def draw_curves(report: Report, outcomes: Sequence[Outcome], folder: Path, *, small: bool) -> list[Path]:
+def draw_curves(report: Report, outcomes: Sequence[Outcome], path: Path, *, small: bool) -> list[Path]:
     """One row of panels for each axis: recall with an interval, memory, time. Writes PNG and SVG.
 
     The band is the 95 % interval of the difference to no clustering, drawn around that line: differences on the same
@@ -71,7 +72,7 @@ def draw_curves(report: Report, outcomes: Sequence[Outcome], folder: Path, *, sm
     panels[0][1].legend(frameon=False, fontsize=8, loc="lower right")  # memory grows, so this corner is empty
     figure.suptitle(heading(report, outcomes, small=small), fontsize=11)
     caption = f"{describe(outcomes, small=small)} Band: 95 % interval of the difference to no clustering, over videos."
-    return save_figure(figure, folder / report.name, caption=caption)
+    return save_figure(figure, path, caption=caption)
 
 
 def _draw_series(panel: Any, kind: str, axis: str, series: Sequence[Outcome], colour: str, marker: str) -> None:
@@ -97,7 +98,7 @@ def _value(outcome: Outcome, kind: str) -> float:
     return costs.saved_mb if kind == "memory" else costs.none_encode_ms / costs.encode_ms
 
 
-def draw_gains(report: Report, outcomes: Sequence[Outcome], folder: Path, *, small: bool) -> list[Path]:
+def draw_gains(report: Report, outcomes: Sequence[Outcome], path: Path, *, small: bool) -> list[Path]:
     """One line a row, the best at the top: the gain with its 95 % interval, each seed as a small ring. PNG and SVG."""
     baseline = next(each for each in outcomes if is_baseline(each))
     rows = [each for each in outcomes if each is not baseline]
@@ -119,31 +120,49 @@ def draw_gains(report: Report, outcomes: Sequence[Outcome], folder: Path, *, sma
         panel.grid(axis="y", color="#DDDDDD", linewidth=0.6)
     figure.suptitle(heading(report, outcomes, small=small), fontsize=11)
     caption = f"{describe(outcomes, small=small)} Lines: 95 % interval over videos. Rings: each seed."
-    return save_figure(figure, folder / report.name, caption=caption)
-
-
-def draw_sweep(results: Sequence[SettingResult], points: Sequence[Point], path: Path, *, caption: str) -> list[Path]:
-    """R@1 and the cosine to the vectors without clustering over B, K and S; a line a method. Writes PNG and SVG."""
-    by_setting = {each.setting: each for each in results}
-    figure = new_figure(width=10.5, height=6)
-    panels: Any = figure.subplots(2, len(AXES), sharey="row")
-    for column, axis in enumerate(AXES):
-        for number, (method, label) in enumerate(DRAWN.items()):
-            line = sorted((each for each in points if (each.axis, each.method) == (axis, method)), key=lambda p: p.x)
-            measured = [by_setting[each.setting] for each in line]
-            style = {"color": COLOURS[number], "marker": MARKERS[number], "label": label}
-            places = range(len(line)) if axis == AXES[1] else [each.x for each in line]
-            panels[0][column].plot(places, [each.result.metrics["t2v"]["R1"] for each in measured], **style)
-            panels[1][column].plot(places, [each.closeness for each in measured], **style)
-            for row in panels:
-                row[column].set_xticks(list(places), [str(each.x) for each in line])
-        plain = results[0].result.metrics["t2v"]["R1"]
-        panels[0][column].axhline(plain, color="black", linestyle="--", linewidth=1, label="no clustering")
-        panels[1][column].set_xlabel(axis)
-    panels[0][0].set_ylabel("text-to-video R@1, %")
-    panels[1][0].set_ylabel("cosine to the vectors of none")
-    panels[0][0].legend(frameon=False, fontsize=8)
     return save_figure(figure, path, caption=caption)
+
+
+def draw_frontier(points: Sequence[Point], path: Path, *, title: str, caption: str) -> list[Path]:
+    """R@1 against arithmetic and, where it was measured, against time; lines join the best. Writes PNG and SVG.
+
+    Bars are the 95 % intervals of the differences to no clustering, drawn around each point. The best are named.
+    """
+    timed = all(point.faster for point in points)
+    front = best(points)
+    figure = new_figure(width=10.5 if timed else 8, height=5.5)
+    panels: Any = figure.subplots(1, 2 if timed else 1, sharey=True, squeeze=False)[0]
+    kinds = list(dict.fromkeys(_family(point) for point in points))
+    for panel, axis in zip(panels, ("arithmetic", "time"), strict=False):
+
+        def x(point: Point, axis: str = axis) -> float:
+            return 100 * point.arithmetic if axis == "arithmetic" else 100 / (point.faster or 1)
+
+        for number, kind in enumerate(kinds):
+            some = [point for point in points if _family(point) == kind]
+            bars = [[max(0, p.gain.mean - p.gain.low) for p in some], [max(0, p.gain.high - p.gain.mean) for p in some]]
+            style: dict[str, object] = {
+                "color": COLOURS[number % len(COLOURS)],
+                "marker": MARKERS[number % len(MARKERS)],
+            }
+            style |= {"linestyle": "none", "elinewidth": 0.6, "capsize": 2, "label": kind}
+            panel.errorbar([x(p) for p in some], [p.recall for p in some], yerr=bars, **style)
+        if axis == "arithmetic":
+            panel.step([x(p) for p in front], [p.recall for p in front], where="post", color="#888888", linewidth=1)
+            for number, point in enumerate(front):
+                place = {"xytext": (4, 6 if number % 2 else -10), "textcoords": "offset points", "fontsize": 6}
+                panel.annotate(point.setting, (x(point), point.recall), **place)
+        panel.set_xlabel(f"{axis}, % of no clustering")
+    panels[0].set_ylabel("text-to-video R@1, %")
+    panels[0].legend(frameon=False, fontsize=7, loc="lower right")
+    figure.suptitle(title, fontsize=11)
+    bars_are = "Bars: 95 % interval of the difference to no clustering, over videos. Named: nothing as cheap is better."
+    return save_figure(figure, path, caption=f"{caption} {bars_are}")
+
+
+def _family(point: Point) -> str:
+    """What a point is drawn as: its first method, or fewer frames."""
+    return "fewer frames" if " frames" in point.setting else Setting.parse(point.setting.split(", ")[0]).method
 
 
 def draw_curve(folder: Path) -> Path | None:

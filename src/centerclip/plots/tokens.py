@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor, nn
 
-from ..errors import ReportError, extras_named
+from ..errors import ModelError, ReportError, extras_named
 from ..model import CenterCLIP, KeptTokens
 from ..video import read_frames
 from .figures import COLOURS, DPI, MARKERS, new_figure
@@ -73,7 +73,8 @@ def kept_patches(
         before.append(output[0] if isinstance(output, tuple) else output)
 
     # First in line, because clustering itself is a hook that replaces the output of the block.
-    block = attachment.blocks[attachment.setting.stages[0].block - 1]
+    first = attachment.setting.stages[0].block
+    block = attachment.blocks[first - 1] if first else model.backbone.vision_model.embeddings
     handle = block.register_forward_hook(keep, prepend=True)
     try:
         with torch.inference_mode(), attachment.record() as steps:
@@ -81,6 +82,11 @@ def kept_patches(
             model.video_features(pixels[None], torch.from_numpy(frames.mask)[None])
     finally:
         handle.remove()
+    if len(steps) != len(attachment.setting.stages):  # a stage that pools, or whose segments keep different numbers
+        raise ModelError(
+            f'"{attachment.setting}" cannot be drawn: every stage must keep patches, as many of each segment; write it '
+            "without pooling and budget=change"
+        )
     segments = len(steps[-1].places)
     begin, finish = start or 0.0, min(end if end is not None else frames.duration, frames.duration)
     length = (finish - begin) / segments

@@ -4,10 +4,12 @@ A row becomes a :class:`Plan`: the recipe that is run for it, the paper's or the
 """
 
 import math
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -15,21 +17,72 @@ from typing import Any, Literal
 from ..cluster import Setting, Stage
 from ..data.benchmark import format_of
 from ..data.formats import Protocol
-from ..errors import ReportError
+from ..errors import ReportError, SettingError
 from ..evaluation.costs import multiply_adds
 from ..evaluation.metrics import NAMES
 from ..extend import methods
 from ..training.recipe import Recipe, read_recipe, recipes_folder
 
-Kind = Literal["table", "comparison", "curves", "picture"]  # a comparison is a table with a baseline, and drawn
+Kind = Literal["table", "comparison", "frontier", "curves", "picture"]  # two are tables with a baseline, and drawn
 SMALL = "minivtt/comparison"
 FULL_BLOCKS, FULL_PATCHES, FULL_FRAMES = 12, 49, 12  # of ViT-B/32 and the short-video benchmarks
-SMALL_BLOCKS, SMALL_PATCHES, SMALL_FRAMES = 6, 36, 12
+SMALL_BLOCKS, SMALL_PATCHES, SMALL_FRAMES, SMALL_WIDTH = 6, 36, 12, 160  # of recipes/minivtt/images.toml
 LONG_FRAMES = 60  # of ActivityNet
 FULL_EPOCHS = 5  # of the short-video benchmarks
 QUICK = ("train.epochs=1",)
 TERAFLOPS = 30.0  # a cautious sustained rate of one recent GPU in half precision
 WIDTH, MLP_WIDTH, BLOCKS = 768, 3072, 12  # of ViT-B
+PAPER = "k-medoids++ (the paper)"  # the row that others are compared with
+# Recall for the arithmetic, in settings for 12 blocks and 12 frames; shares of tokens suit any patch size. First what
+# changes a model least that was not trained for it. What costs more or less than about half of the arithmetic is there
+# to compare with: fewer frames, the paper's share, and what the label says is fewer.
+TRAINING_FREE = {
+    "none": "no clustering",
+    "none, 6 frames": "half of the frames",
+    "none, 4 frames": "a third of the frames",
+    "none, 3 frames": "a quarter of the frames",
+    "B6-4,1/3": PAPER,
+    "kmedoids[proportional]:B6-4,1/3": "k-medoids++, weighed",
+    "kmedoids[proportional]:B6-4,1/6": "half of those",
+    "kmedoids[proportional]:B6-6,1/2, 6 frames": "half of the frames, then of their patches",
+    "kmedoids[proportional]:B4-4,0.24": "earlier",
+    "kmedoids[proportional]:B4-4,1/6": "earlier, fewer",
+    "kmedoids[proportional]:B4-6,0.24": "earlier, shorter segments",
+    "kmedoids[proportional]:B4-6,1/3 B8-6,1/2": "twice",
+    "kmedoids[proportional]:B3-6,1/2 B7-3,1/3": "twice, then longer segments",
+    "kmedoids[proportional]:B2-6,0.6 B6-3,0.4": "twice, early",
+    "kmedoids[proportional,class=kept]:B4-4,0.24": "[CLASS] weighed by what is kept",
+    "kmedoids[proportional,budget=change]:B4-4,0.24": "more for segments that change",
+    "kkz[proportional]:B4-4,0.24": "farthest points (KKZ)",
+    "means:B4-4,0.24": "means of the clusters",
+    "dpcknn[proportional]:B4-4,0.24": "density peaks",
+    "attention[proportional]:B4-4,0.24": "highest [CLASS] attention",
+    "random[proportional]:B4-4,0.24": "random",
+    "tome:B4-4,0.24": "ToMe, once",
+    "tome:B2-12,3/4 B4-12,2/3 B6-12,1/2": "ToMe inside frames",
+    "tempme:B2-12,3/4 B4-6,1/2 B8-3,1/2": "TempMe",
+    "rlt:B0-4,1/2": "unchanged patches left out (RLT)",
+    "rlt[budget=change]:B0-4,0.4": "RLT, more for segments that change",  # attention over a whole video costs more
+    "rlt:B0-6,3/4 kmedoids[proportional]:B5-3,1/3": "RLT, then k-medoids++",
+}
+# Then what is trained: from the paper's share down to below 40 %, where weighing is not needed.
+TRAINED = {
+    "none": "no clustering",
+    "B6-4,1/3": PAPER,
+    "B2-4,1/6": "earlier",
+    "kkz:B2-4,1/6": "farthest points (KKZ)",
+    "tempme:B2-6,1/3 B4-3,1/2": "TempMe",
+    "none, 4 frames": "a third of the frames",
+    "B2-6,1/3 B6-3,1/3": "twice, early",
+    "rlt:B0-4,1/2 kmedoids:B4-4,1/3": "RLT, then k-medoids++",
+    "B2-2,1/6": "earlier, longer segments",
+    "tome:B2-4,1/6": "ToMe",
+    "random:B2-4,1/6": "random",
+    "kmedoids[proportional]:B2-4,1/6": "earlier, weighed",
+    "none, 6 frames": "half of the frames",
+    "rlt:B0-4,1/2": "unchanged patches left out (RLT)",
+    "B4-6,1/2 B8-3,1/2": "twice (the paper)",
+}
 
 
 @dataclass(frozen=True)
@@ -86,6 +139,7 @@ def reports() -> dict[str, Report]:
         Report("place", "After which block to cluster, LSMDC", "Figure 3", "curves", tuple(_places()), ("block B",)),
         Report("clusters", clusters, "Figure 4", "curves", tuple(_clusters()), axes),
         Report("centres", "Patches of the centres, for segments of different lengths", "Figure 5", "picture"),
+        Report("frontier", "Recall for the arithmetic, MSR-VTT", "", "frontier", tuple(_frontier())),
         Report("methods", "Ways to choose the tokens of a segment, MSR-VTT", "", "comparison", tuple(_methods())),
     ]
     return {report.name: report for report in (*tables, *figures)}
@@ -163,6 +217,37 @@ def _methods() -> Iterator[Row]:
     names |= {f"{name}:B6-4,49": name for name in methods.names()}  # those that are installed
     for setting, label in names.items():
         yield Row(label, "msrvtt/b32-none", (f"model.clustering={setting}",))
+
+
+def _frontier() -> Iterator[Row]:
+    """Beyond the paper: what each way costs and finds; two that cost nothing less but know the order of frames."""
+    for text, label in TRAINED.items():
+        setting, frames = with_frames(text, FULL_FRAMES)
+        yield Row(label, "msrvtt/b32-none", (f"model.clustering={setting}", f"model.frames={frames}"))
+    yield Row("token shift", "msrvtt/b32-none", ("model.clustering=token-shift",))
+    yield Row("seqTransf", "msrvtt/b32-none", ("model.temporal=seqTransf",))
+
+
+def with_frames(text: str, usual: int) -> tuple[str, int]:
+    """A setting that may say how many frames it takes, ``none, 6 frames``: in its usual form, and the frames."""
+    match = re.fullmatch(r"(.*), (\d+) frames", text)
+    return str(Setting.parse(match[1] if match else text)), int(match[2]) if match else usual
+
+
+def frontier_settings(*, blocks: int, patches: int, frames: int) -> dict[str, str]:
+    """What :data:`TRAINING_FREE` is to a tower, with its labels; settings that come out the same are there once."""
+    found: dict[str, str] = {}
+    for text, label in TRAINING_FREE.items():
+        setting, asked = with_frames(text, FULL_FRAMES)
+        taken = max(1, round(asked * frames / FULL_FRAMES))
+        scaled = scaled_setting(Setting.parse(setting), asked, taken, blocks=blocks, patches=patches)
+        try:
+            scaled.check(blocks=blocks, patches=patches, frames=taken)
+        except SettingError:  # too few blocks for its stages
+            continue
+        if taken == frames or frames % taken == 0:
+            found.setdefault(str(scaled) + (f", {taken} frames" if taken != frames else ""), label)
+    return found
 
 
 @dataclass(frozen=True)
@@ -264,18 +349,21 @@ def scaled(recipe: Recipe, usual: Recipe, small: Recipe, *, quick: bool = False)
     return small.model_copy(update=parts)
 
 
-def scaled_setting(setting: Setting, frames: int, small_frames: int) -> Setting:
-    """The same setting for half the blocks, 36 patches and fewer frames; segments keep their length where possible."""
+def scaled_setting(
+    setting: Setting, frames: int, small_frames: int, *, blocks: int = SMALL_BLOCKS, patches: int = SMALL_PATCHES
+) -> Setting:
+    """The same setting for other blocks, patches and frames; segments keep their length where possible."""
     stages: list[Stage] = []
-    sequences, length = small_frames, SMALL_PATCHES
+    sequences, length = small_frames, patches
     for stage in setting.stages:
-        block = min(SMALL_BLOCKS - 1, max(1, round(stage.block * SMALL_BLOCKS / FULL_BLOCKS)))
+        block = min(blocks - 1, max(min(1, stage.block), round(stage.block * blocks / FULL_BLOCKS)))
         wanted = stage.segments * small_frames / frames
         segments = min((s for s in range(1, sequences + 1) if sequences % s == 0), key=lambda s: abs(s - wanted))
         available = length * sequences // segments
-        k = length if setting.method == "pooling" else round(stage.k * SMALL_PATCHES / FULL_PATCHES)
-        stages.append(Stage(block, segments, min(max(1, k), available)))
-        sequences, length = segments, stages[-1].k
+        k = length if setting.method == "pooling" else round(stage.k * patches / FULL_PATCHES)
+        k = 0 if stage.share else min(max(1, k), available)
+        stages.append(replace(stage, block=block, segments=segments, k=k))
+        sequences, length = segments, k or max(1, round(Fraction(stage.share) * available))
     return replace(setting, stages=tuple(stages))
 
 
@@ -296,13 +384,20 @@ def expected_hours(plan: Plan, *, gpus: int, teraflops: float = TERAFLOPS) -> fl
     if plan.row.zero_shot:
         return 0.0
     recipe = plan.recipe
-    patch = 16 if "patch16" in recipe.model.start else 32
-    tower = SimpleNamespace(
-        hidden_size=WIDTH, intermediate_size=MLP_WIDTH, num_hidden_layers=BLOCKS, num_channels=3, patch_size=patch
-    )
-    forward = multiply_adds(tower, plan.setting, recipe.model.frames, (224 // patch) ** 2)
+    tower, patches = tower_of(recipe, small=False)
+    forward = multiply_adds(tower, plan.setting, recipe.model.frames, patches)
     operations = 2 * 3 * forward * training_pairs(recipe) * recipe.train.epochs  # a backward pass is two forward passes
     return operations / (gpus * teraflops * 1e12) / 3600
+
+
+def tower_of(recipe: Recipe, *, small: bool) -> tuple[SimpleNamespace, int]:
+    """The sizes of the vision tower that a recipe trains, for arithmetic, and its patches."""
+    patch = 16 if small or "patch16" in recipe.model.start else 32
+    width, inner, blocks = (SMALL_WIDTH, 4 * SMALL_WIDTH, SMALL_BLOCKS) if small else (WIDTH, MLP_WIDTH, BLOCKS)
+    tower = SimpleNamespace(
+        hidden_size=width, intermediate_size=inner, num_hidden_layers=blocks, num_channels=3, patch_size=patch
+    )
+    return tower, SMALL_PATCHES if small else (224 // patch) ** 2
 
 
 def file_name(setting: str) -> str:

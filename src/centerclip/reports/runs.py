@@ -1,31 +1,20 @@
-"""The runs behind reports: each row is run once, in a folder named by its recipe and data.
-
-On GPUs one run at a time is shared by the processes of ``torchrun``; on a CPU several runs may share the cores.
-"""
+"""The runs behind reports: each row is run once, in a folder named by its recipe and data."""
 
 import hashlib
 import json
-import os
-import signal
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
 from pathlib import Path
 
 import torch
 
 from ..data import Benchmark, load
 from ..distributed import Processes
-from ..errors import CenterClipError, ReportError
+from ..errors import ReportError
 from ..evaluation import Evaluation, Seeds, evaluate
 from ..evaluation.costs import Costs, PeakMemory, measure_costs
 from ..files import write_atomic
 from ..model import CenterCLIP
-from ..parallel import usable_cores
 from ..training.loop import BEST, Progress, Splits, build_model, train
 from ..training.recipe import NO_EFFECT, Recipe
 from ..training.run import finished, open_run
@@ -48,9 +37,9 @@ class Outcome:
 class Callbacks:
     """What is called while runs make progress."""
 
-    on_message: Callable[[str], None] = lambda text: None  # when a run begins or, of several at a time, ends
+    on_message: Callable[[str], None] = lambda text: None  # when a run begins
     on_run: Callable[[int, int], None] = lambda done, total: None  # after every run
-    on_step: Callable[[Progress], None] = lambda progress: None  # after every training step, with one run at a time
+    on_step: Callable[[Progress], None] = lambda progress: None  # after every training step
 
 
 SILENT = Callbacks()
@@ -63,8 +52,8 @@ def run_all(
     group: Processes,
     *,
     seeds: int = 1,
-    jobs: int = 1,
     workers: int | None = None,
+    test_on: Benchmark | None = None,
     callbacks: Callbacks = SILENT,
 ) -> list[Outcome]:
     """Run every row with every seed, then measure what each costs while nothing else runs; in the order of the rows.
@@ -78,44 +67,44 @@ def run_all(
         runs: where runs are kept.
         group: the processes of ``torchrun``, or this one alone.
         seeds: runs of every trained row, with the recipe's seed and those that follow it.
-        jobs: runs at a time; more than one only on a CPU and without ``torchrun``.
-        workers: decoding processes of each run; the cores of a run by default.
+        workers: decoding processes of each run; all cores by default.
+        test_on: test on this as well, and return its results.
         callbacks: called while runs make progress.
     """
     every = [plan.with_seed(number) for number in range(seeds) for plan in plans]
     wanted = {recipe_fingerprint(each): each for each in every}
-    if jobs > 1:
-        if group.world > 1 or group.device.type != "cpu":
-            raise ReportError(
-                "--jobs is for a CPU without torchrun; on GPUs the processes share each run: leave out --jobs."
-            )
-        folders = _run_in_parallel(wanted, root, runs, jobs, workers, callbacks)
-    else:
-        folders = {}
-        for number, (name, plan) in enumerate(wanted.items(), start=1):
+    folders: dict[str, Path] = {}
+    for number, (name, plan) in enumerate(wanted.items(), start=1):
 
-            def on_message(text: str, number: int = number) -> None:
-                callbacks.on_message(f"run {number} of {len(wanted)}: {text}")
+        def on_message(text: str, number: int = number) -> None:
+            callbacks.on_message(f"run {number} of {len(wanted)}: {text}")
 
-            numbered = replace(callbacks, on_message=on_message)
-            folders[name] = run_plan(plan, root, runs, group, workers=workers, callbacks=numbered)
-            callbacks.on_run(number, len(wanted))
+        numbered = replace(callbacks, on_message=on_message)
+        folders[name] = run_plan(plan, root, runs, group, workers=workers, test_on=test_on, callbacks=numbered)
+        callbacks.on_run(number, len(wanted))
     for plan in plans if group.main else ():
         folder = folders[recipe_fingerprint(plan)]
         if not (folder / COSTS).exists():
             costs = measure_costs(_open_model(plan, folder, group.device), peak_gb=_read_peak(folder))
             _write_json(folder / COSTS, asdict(costs))
     group.barrier()
-    return _outcomes(plans, seeds, lambda plan: folders[recipe_fingerprint(plan)])
+    return _outcomes(plans, seeds, lambda plan: folders[recipe_fingerprint(plan)], test_on)
 
 
-def read_all(plans: Sequence[Plan], runs: Path, *, seeds: int = 1) -> list[Outcome]:
+def read_all(plans: Sequence[Plan], runs: Path, *, seeds: int = 1, test_on: Benchmark | None = None) -> list[Outcome]:
     """The rows from the folders of finished runs; ReportError if one is not finished."""
-    return _outcomes(plans, seeds, lambda plan: find_run(plan, runs))
+    return _outcomes(plans, seeds, lambda plan: find_run(plan, runs, test_on), test_on)
 
 
 def run_plan(
-    plan: Plan, root: Path, runs: Path, group: Processes, *, workers: int | None = None, callbacks: Callbacks = SILENT
+    plan: Plan,
+    root: Path,
+    runs: Path,
+    group: Processes,
+    *,
+    workers: int | None = None,
+    test_on: Benchmark | None = None,
+    callbacks: Callbacks = SILENT,
 ) -> Path:
     """Train (unless the row is zero-shot) and test one row with one seed, unless that was done; returns its folder.
 
@@ -126,7 +115,7 @@ def run_plan(
     data = data_folder(root, recipe.data.benchmark)
     splits = {name: load(recipe.data.benchmark, data, name, protocol=recipe.protocol) for name in _splits(plan)}
     folder = run_folder(plan, runs, fingerprint_of(splits, recipe.model.start))
-    if has_result(folder, plan):
+    if has_result(folder, plan) and (test_on is None or has_result(folder, plan, test_on)):
         return folder
     callbacks.on_message(f"{plan.title}: {'evaluating' if plan.row.zero_shot else 'training'} in {folder}")
     if group.main:
@@ -141,11 +130,13 @@ def run_plan(
             if group.main:
                 measured = [gb for gb in (peak.gb, _read_peak(folder)) if gb is not None]
                 _write_json(folder / PEAK, {"gb": max(measured, default=None)})
-    model, test = _open_model(plan, folder, group.device), splits[recipe.data.test]
-    result = evaluate(model, test, workers=workers, group=group)
-    if group.main:
-        result.save(folder / "evaluation" / test.split)
-    group.barrier()
+    model = _open_model(plan, folder, group.device)
+    for other in (None, test_on)[: 1 if test_on is None else 2]:
+        if not _result_of(folder, recipe, other).exists():
+            result = evaluate(model, other or splits[recipe.data.test], workers=workers, group=group)
+            if group.main:
+                result.save(_result_of(folder, recipe, other).parent)
+            group.barrier()
     return folder
 
 
@@ -179,22 +170,22 @@ def run_folder(plan: Plan, runs: Path, data: str) -> Path:
     return runs / f"{_folder_name(plan)}-{data}"
 
 
-def find_run(plan: Plan, runs: Path) -> Path:
+def find_run(plan: Plan, runs: Path, test_on: Benchmark | None = None) -> Path:
     """The folder of a finished run on any data, the newest if there are several; ReportError if there is none."""
-    folders = [folder for folder in runs.glob(f"{_folder_name(plan)}-*") if has_result(folder, plan)]
+    folders = [folder for folder in runs.glob(f"{_folder_name(plan)}-*") if has_result(folder, plan, test_on)]
     if not folders:
         raise ReportError(
             f"{runs} has no finished run of {plan.title!r} ({_folder_name(plan)}-*); leave out --from-logs to run it."
         )
-    return max(folders, key=lambda folder: _result_of(folder, plan.recipe).stat().st_mtime)
+    return max(folders, key=lambda folder: _result_of(folder, plan.recipe, test_on).stat().st_mtime)
 
 
-def has_result(folder: Path, plan: Plan) -> bool:
+def has_result(folder: Path, plan: Plan, test_on: Benchmark | None = None) -> bool:
     """Whether a run was trained and tested; one that validates on the test split has results of it before the end."""
-    return _result_of(folder, plan.recipe).exists() and (plan.row.zero_shot or finished(folder))
+    return _result_of(folder, plan.recipe, test_on).exists() and (plan.row.zero_shot or finished(folder))
 
 
-def read_outcome(plan: Plan, folders: Sequence[Path]) -> Outcome:
+def read_outcome(plan: Plan, folders: Sequence[Path], test_on: Benchmark | None = None) -> Outcome:
     """The results of a row from the folders of its runs, one for each seed; the first has the costs."""
     path = folders[0] / COSTS
     try:
@@ -203,7 +194,7 @@ def read_outcome(plan: Plan, folders: Sequence[Path]) -> Outcome:
         raise ReportError(f"{path} is missing: the run was not measured; leave out --from-logs.") from error
     except (OSError, ValueError, TypeError) as error:
         raise ReportError(f"{path} cannot be read ({error}); remove it and run the report again.") from error
-    results = {folder: Evaluation.load(_result_of(folder, plan.recipe)) for folder in dict.fromkeys(folders)}
+    results = {folder: Evaluation.load(_result_of(folder, plan.recipe, test_on)) for folder in dict.fromkeys(folders)}
     return Outcome(plan, Seeds(tuple(results[folder] for folder in folders)), costs)
 
 
@@ -231,8 +222,9 @@ def _splits(plan: Plan) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _result_of(folder: Path, recipe: Recipe) -> Path:
-    return folder / "evaluation" / recipe.data.test / "evaluation.json"
+def _result_of(folder: Path, recipe: Recipe, test_on: Benchmark | None = None) -> Path:
+    tested = recipe.data.test if test_on is None else f"{test_on.split}-{test_on.fingerprint}"
+    return folder / "evaluation" / tested / "evaluation.json"
 
 
 def _read_peak(folder: Path) -> float | None:
@@ -250,55 +242,8 @@ def _digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _outcomes(plans: Sequence[Plan], seeds: int, folder_of: Callable[[Plan], Path]) -> list[Outcome]:
-    return [read_outcome(plan, [folder_of(plan.with_seed(number)) for number in range(seeds)]) for plan in plans]
-
-
-def _run_in_parallel(
-    wanted: dict[str, Plan], root: Path, runs: Path, jobs: int, workers: int | None, callbacks: Callbacks
-) -> dict[str, Path]:
-    """Runs in their own processes, each with its share of the cores."""
-    cores = max(1, usable_cores() // jobs)
-    folders: dict[str, Path] = {}
-    context = get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_process, initargs=(cores,)) as pool:
-        futures = {
-            pool.submit(_run_in_process, plan, root, runs, cores if workers is None else workers): name
-            for name, plan in wanted.items()
-        }
-        try:
-            for future in as_completed(futures):
-                name = futures[future]
-                folders[name] = future.result()
-                callbacks.on_message(
-                    f"{len(folders)} of {len(wanted)} runs finished: {wanted[name].title} in {folders[name]}"
-                )
-                callbacks.on_run(len(folders), len(wanted))
-        except BrokenProcessPool:
-            advice = "usually because memory ran out: use fewer --jobs. Finished runs are kept."
-            raise ReportError(f"a training process was killed, {advice}") from None
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # runs that have begun finish, the others are cancelled
-            raise
-    return folders
-
-
-def _start_process(threads: int) -> None:
-    """Compute with so many threads, and stop when the process that started this one ends: training saves first."""
-    torch.set_num_threads(threads)
-    parent = parent_process()
-    assert parent is not None  # only called in a process of the pool
-
-    def wait_for_parent() -> None:
-        wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=wait_for_parent, daemon=True).start()
-
-
-def _run_in_process(plan: Plan, root: Path, runs: Path, workers: int) -> Path:
-    """One run in its own process. Errors come back as text: not every type can be pickled."""
-    try:
-        return run_plan(plan, root, runs, Processes(0, 1, torch.device("cpu")), workers=workers)
-    except CenterClipError as error:
-        raise ReportError(f"{plan.title}: {error}") from None
+def _outcomes(
+    plans: Sequence[Plan], seeds: int, folder_of: Callable[[Plan], Path], test_on: Benchmark | None
+) -> list[Outcome]:
+    folders = [[folder_of(plan.with_seed(number)) for number in range(seeds)] for plan in plans]
+    return [read_outcome(plan, own, test_on) for plan, own in zip(plans, folders, strict=True)]

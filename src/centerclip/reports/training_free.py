@@ -1,4 +1,4 @@
-"""Clustering in a model that was trained without it: how much recall each setting costs, over B, K and S.
+"""Clustering in a model that was trained without it: how much recall each setting costs, for which arithmetic.
 
 Many settings share one pass: a video is decoded once for them, and the blocks before the first stage run once.
 """
@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,53 +19,42 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
 from ..cluster import Setting, Stage
+from ..cluster.setting import divisors
 from ..data import Benchmark, Clip
 from ..errors import ReportError
 from ..evaluation import EncodedBenchmark, Evaluation, Gain, compare, evaluate_vectors
-from ..evaluation.evaluate import decode_clip, failure_text
-from ..evaluation.result import differences
+from ..evaluation.costs import multiply_adds, time_settings
+from ..evaluation.evaluate import failure_text
 from ..files import write_atomic
 from ..model import CenterCLIP
-from ..model.pipeline import Decoded, decode_batches, default_decoders
+from ..model.pipeline import Decoded, Deliver, Window, decode_batches, default_decoders, read_squares
 from ..model.vectors import video_vectors
-from .catalogue import file_name
-from .table import Table
+from .catalogue import file_name, with_frames
 
 NONE = "none"
 CLOSENESS = "closeness.json"  # written last: a result without it is not finished
+TIMES = "times.json"
 SETTINGS_PER_PASS = 12  # settings that share decoding and the first blocks; results are saved after each pass
-AXES = ("block B", "clusters K", "segments S, as many tokens in all")
-DRAWN = {  # methods of the curves, in the notation of a setting
-    "kmedoids": "medoids (the paper)",
-    "kmedoids[proportional]": "medoids, weighed by cluster size",
-    "means": "cluster means, weighed by cluster size",
-}
-TABLED = (  # compared with half the usual K
-    "spectral[sigma=median]", "means[proportional=false]", "tome", "dpcknn", "dpcknn[proportional]", "kkz", "attention",
-    "sampling", "random",
-)  # fmt: skip
 OnProgress = Callable[[int, int], None]  # videos encoded, total
 
 
 @dataclass(frozen=True, eq=False)
 class SettingResult:
-    """One setting against no clustering, on the same frames and sentences."""
+    """One setting against no clustering, on the same videos and sentences."""
 
-    setting: str
+    setting: str  # with ", 6 frames" where it takes only so many of the model's
     result: Evaluation
     over_none: dict[str, dict[str, Gain]]  # by direction and metric
     closeness: float  # mean cosine of the videos' vectors to those without clustering
-    tokens: float  # share of the patch tokens that is left after the last stage; 1 without clustering
+    least: float  # the smallest of them
+    multiply_adds: int  # of the vision tower on one video
+    faster: float | None = None  # times as fast as no clustering, one video, in the same run; None if not measured
 
-
-@dataclass(frozen=True)
-class Point:
-    """One point of a curve."""
-
-    axis: str
-    x: int
-    method: str
-    setting: str
+    @property
+    def first_found(self) -> int:
+        """How many videos are ranked first for their first sentence."""
+        ids, ranks = self.result.caption_ids, self.result.ranks.t2v
+        return sum(bool(rank == 1) for name, rank in zip(ids, ranks, strict=True) if name.endswith("#0"))
 
 
 def run_settings(
@@ -74,15 +63,21 @@ def run_settings(
     settings: Iterable[str],
     folder: Path,
     *,
+    timed: bool = False,
     on_progress: OnProgress = lambda done, total: None,
 ) -> list[SettingResult]:
     """Evaluate a model with each setting, in the paper's notation, ``none`` first. Its own clustering is restored.
 
-    Results are kept in ``folder``, by setting, model and data, and not computed again.
+    A setting may take a part of the frames, ``none, 6 frames``: every second of 12. Results are kept in ``folder``, by
+    setting, model and data, and not computed again; ``timed`` adds times, which need a quiet machine.
     """
-    wanted = [str(Setting.parse(each)) for each in settings]
-    wanted = [NONE, *(each for each in dict.fromkeys(wanted) if each != NONE)]
-    weights = weights_fingerprint(model)
+    weights, frames, before = weights_fingerprint(model), model.frames, model.clustering
+    named = (with_frames(each, frames) for each in settings)
+    usual = [clustering + (f", {taken} frames" if taken != frames else "") for clustering, taken in named]
+    wanted = list(dict.fromkeys([NONE, *usual]))
+    for clustering, taken in (with_frames(each, frames) for each in wanted):
+        if not 1 <= taken <= frames or frames % taken:
+            raise ReportError(f"{clustering}, {taken} frames: every so many of {frames} are taken; {divisors(frames)}")
     places = {each: folder / f"{file_name(each)}-{weights}-{benchmark.fingerprint}" for each in wanted}
     missing = [each for each, place in places.items() if not (place / CLOSENESS).exists()]
     passes = [missing[first : first + SETTINGS_PER_PASS] for first in range(0, len(missing), SETTINGS_PER_PASS)]
@@ -91,96 +86,38 @@ def run_settings(
         def show(done: int, total: int, number: int = number) -> None:
             on_progress(number * total + done, len(passes) * total)
 
-        for setting, (result, closeness) in _evaluate(model, benchmark, together, show).items():
+        for setting, (result, cosines) in _evaluate(model, benchmark, together, show).items():
             result.save(places[setting])
-            write_atomic(places[setting] / CLOSENESS, json.dumps({"cosine": closeness}) + "\n")
+            closeness = {"cosine": cosines.mean().item(), "least": cosines.min().item()}
+            write_atomic(places[setting] / CLOSENESS, json.dumps(closeness) + "\n")
+    try:
+        for setting, place in places.items():
+            if timed and not (place / TIMES).exists():
+                seconds, none = time_settings(model, [with_frames(setting, frames), (NONE, frames)])
+                write_atomic(place / TIMES, json.dumps({"encode_ms": 1000 * seconds, "none_ms": 1000 * none}) + "\n")
+    finally:
+        model.set_clustering(before, frames=frames)
     results = {setting: Evaluation.load(place) for setting, place in places.items()}
-    sizes = {"blocks": len(model.attachment.blocks), "frames": model.frames, "patches": model.attachment.patches}
-    return [
-        SettingResult(
-            setting,
-            result,
-            compare(results[NONE], result),
-            closeness=json.loads((places[setting] / CLOSENESS).read_text())["cosine"],
-            tokens=kept_share(Setting.parse(setting).check(**sizes), model.frames, model.attachment.patches),
+    tower = model.attachment
+    found = []
+    for setting, place in places.items():
+        closeness = json.loads((place / CLOSENESS).read_text())
+        times = json.loads((place / TIMES).read_text()) if (place / TIMES).exists() else None
+        clustering, taken = with_frames(setting, frames)
+        arithmetic = multiply_adds(
+            model.backbone.config.vision_config, Setting.parse(clustering), taken, tower.patches, tower.prefix
         )
-        for setting, result in results.items()
-    ]
-
-
-def kept_share(setting: Setting, frames: int, patches: int) -> float:
-    """The share of a video's patch tokens that is left after the last stage."""
-    if not setting.stages:
-        return 1.0
-    last = setting.stages[-1]
-    return last.segments * last.k / (frames * patches)
-
-
-def sweep_points(*, blocks: int, patches: int, frames: int) -> list[Point]:
-    """Curves through :func:`usual_stage`, along each of its numbers."""
-    usual = usual_stage(blocks=blocks, patches=patches, frames=frames)
-    places = sorted({min(blocks - 1, max(1, round(blocks * part / 6))) for part in (1, 2, 3, 4, 5)})
-    most = patches * frames // usual.segments
-    counts = sorted({min(most, max(1, patches * part // 8)) for part in (1, 2, 4, 8, 16)})
-    cuts = [s for s in range(2, frames + 1) if frames % s == 0] or [1]
-    stages = [(AXES[0], b, replace(usual, block=b)) for b in places]
-    stages += [(AXES[1], n, replace(usual, k=n)) for n in counts]
-    stages += [(AXES[2], s, replace(usual, segments=s, k=max(1, usual.segments * usual.k // s))) for s in cuts]
-    return [Point(axis, x, method, _setting(method, stage)) for method in DRAWN for axis, x, stage in stages]
+        faster = times["none_ms"] / times["encode_ms"] if times else None
+        gains = compare(results[NONE], results[setting])
+        found.append(
+            SettingResult(setting, results[setting], gains, closeness["cosine"], closeness["least"], arithmetic, faster)
+        )
+    return found
 
 
 def usual_stage(*, blocks: int, patches: int, frames: int) -> Stage:
     """What B6-4,49 is to ViT-B/32 and 12 frames: the middle, three frames a segment, as many centres as patches."""
     return Stage(max(1, blocks // 2), frames // 3 if frames % 3 == 0 else 1, patches)
-
-
-def sweep_settings(*, blocks: int, patches: int, frames: int) -> list[str]:
-    """All settings of the curves and of the table, each once."""
-    usual = usual_stage(blocks=blocks, patches=patches, frames=frames)
-    drawn = [point.setting for point in sweep_points(blocks=blocks, patches=patches, frames=frames)]
-    tabled = [_setting(method, replace(usual, k=max(1, patches // 2))) for method in TABLED]
-    return list(dict.fromkeys([*drawn, *tabled]))
-
-
-def settings_table(results: Sequence[SettingResult], model: str) -> Table:
-    """One line a setting: recall, its difference to none, and how close the vectors stay. ``model`` is its name."""
-    columns = ("setting", "tokens left", "T→V R@1", "over none", "T→V R@5", "T→V R@10", "T→V MnR", "V→T R@1",
-               "over none", "cosine")  # fmt: skip
-    rows = []
-    for each in results:
-        t2v, v2t = each.result.metrics["t2v"], each.result.metrics["v2t"]
-        rows.append((
-            f"`{each.setting}`", f"{100 * each.tokens:.0f} %", f"{t2v['R1']:.1f}", _difference(each, "t2v"),
-            f"{t2v['R5']:.1f}", f"{t2v['R10']:.1f}", f"{t2v['MnR']:.2f}", f"{v2t['R1']:.1f}", _difference(each, "v2t"),
-            f"{each.closeness:.3f}",
-        ))  # fmt: skip
-    first = results[0].result
-    notes = (
-        "Over none: the difference to no clustering with its 95 % bootstrap interval over videos; * where it excludes "
-        "zero.",
-        "Cosine: mean cosine of the videos' vectors to those without clustering.",
-    )
-    label = f"Clustering put into the model {model} as it is; {first.frames} frames; {first.label()}."
-    return Table("Clustering without training (beyond the paper)", label, columns, tuple(rows), notes)
-
-
-def to_json(results: Sequence[SettingResult]) -> dict[str, Any]:
-    """The numbers behind the table, for programs."""
-    return {
-        "label": results[0].result.label(),
-        "frames": results[0].result.frames,
-        "trials": [
-            {
-                "setting": each.setting,
-                "tokens": each.tokens,
-                "metrics": each.result.metrics,
-                "over_none": differences(each.over_none)["difference"],
-                "intervals": differences(each.over_none)["intervals"],
-                "cosine": each.closeness,
-            }
-            for each in results
-        ],
-    }
 
 
 def weights_fingerprint(model: CenterCLIP) -> str:
@@ -191,12 +128,21 @@ def weights_fingerprint(model: CenterCLIP) -> str:
 
 def _evaluate(
     model: CenterCLIP, benchmark: Benchmark, settings: Sequence[str], on_progress: OnProgress
-) -> dict[str, tuple[Evaluation, float]]:
-    """Every batch is decoded once and goes through the blocks that all settings share once."""
-    began, before = time.perf_counter(), model.clustering
+) -> dict[str, tuple[Evaluation, Tensor]]:
+    """Every batch is decoded once and goes through the blocks that all settings share once.
+
+    Returns:
+        the evaluation of each setting, and the cosines ``[V]`` of its vectors to those of no clustering.
+    """
+    began, before, frames = time.perf_counter(), model.clustering, model.frames
     parts: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {setting: [] for setting in settings}
     done = 0
-    batches = decode_batches(benchmark.videos, partial(decode_clip, model), model.batch_size(), default_decoders(model))
+
+    def decode(clip: Clip, deliver: Deliver) -> None:  # with the frames of now: they change while threads decode
+        read = read_squares(model.preprocess, clip.path, frames, end=clip.end)
+        deliver(0, Window(read.rgb, read.mask))
+
+    batches = decode_batches(benchmark.videos, decode, model.batch_size(), default_decoders(model))
     try:
         for batch in batches:
             rgb, mask = _stacked(batch)
@@ -211,12 +157,13 @@ def _evaluate(
         texts = model.encode_text(benchmark.captions, half=False).cpu()
         found = {}
         for setting in settings:
-            model.set_clustering(setting)
-            segments, masks, closeness = (torch.cat(each) for each in zip(*parts[setting], strict=True))
+            clustering, taken = with_frames(setting, frames)
+            model.set_clustering(clustering, frames=taken)
+            segments, masks, cosines = (torch.cat(each) for each in zip(*parts[setting], strict=True))
             encoded = EncodedBenchmark(benchmark, segments, masks, texts)
-            found[setting] = (evaluate_vectors(model, encoded, started=began), closeness.mean().item())
+            found[setting] = (evaluate_vectors(model, encoded, started=began), cosines)
     finally:
-        model.set_clustering(before)
+        model.set_clustering(before, frames=frames)
     return found
 
 
@@ -240,21 +187,25 @@ def encode_with_each(
         model: is left with the last setting.
         rgb: uint8 ``[V, T, size, size, 3]``.
         mask: ``[V, T]``.
-        settings: in the paper's notation.
+        settings: in the paper's notation, or with fewer frames (:func:`run_settings`).
 
     Yields:
         each setting with its segments ``[V, S, D]`` and their mask ``[V, S]``.
     """
-    pixels = model.preprocess.normalise(rgb.to(model.device))
-    parsed = {setting: Setting.parse(setting) for setting in settings}
-    # "attention" needs its block to run, and shifts change blocks from the first on.
-    shared = {name: each.stages[0].block for name, each in parsed.items() if each.stages and each.method != "attention"}
+    pixels, frames = model.preprocess.normalise(rgb.to(model.device)), rgb.shape[1]
+    parsed = {name: (Setting.parse(with_frames(name, frames)[0]), with_frames(name, frames)[1]) for name in settings}
+    # "attention" needs its block to run, and shifts change blocks from the first on; so does a stage before it (B0).
+    shared = {
+        name: each.stages[0].block
+        for name, (each, taken) in parsed.items()
+        if each.stages and each.stages[0].block and each.method != "attention" and taken == frames
+    }
     blocks, outputs, handles = model.attachment.blocks, {}, []
 
     def keep(number: int, _block: nn.Module, _inputs: Any, output: Any) -> None:
         outputs[number] = output
 
-    model.set_clustering(NONE)
+    model.set_clustering(NONE, frames=frames)
     try:
         for number in set(shared.values()):
             handles.append(blocks[number - 1].register_forward_hook(partial(keep, number)))
@@ -262,13 +213,16 @@ def encode_with_each(
     finally:
         for handle in handles:
             handle.remove()
-    for name, setting in parsed.items():
-        if setting.method == NONE:
+    for name, (setting, taken) in parsed.items():
+        if setting.method == NONE and taken == frames:
             yield name, plain
             continue
-        model.set_clustering(setting)
+        places = slice((frames // taken - 1) // 2, None, frames // taken)
+        real = mask[:, places].clone()
+        real[:, 0] = True  # of a very short video too: what fills it up repeats its last frame
+        model.set_clustering(setting, frames=taken)
         with _already_run(blocks, shared.get(name, 0), outputs):
-            yield name, model.video_features(pixels, mask)
+            yield name, model.video_features(pixels[:, places], real)
 
 
 @contextmanager
@@ -282,12 +236,3 @@ def _already_run(blocks: nn.ModuleList, count: int, outputs: dict[int, Any]) -> 
     finally:
         for block in replaced:
             del block.forward
-
-
-def _setting(method: str, stage: Stage) -> str:
-    return str(Setting.parse(f"{method}:{stage}"))
-
-
-def _difference(result: SettingResult, direction: str) -> str:
-    gain = result.over_none[direction]["R1"]
-    return f"{gain}{'*' if gain.clear else ''}"

@@ -17,7 +17,7 @@ from ...errors import AnnotationError, DataError
 from ...files import remove_partial, write_atomic
 from ...parallel import run_each, usable_cores
 from ..annotations import read_text
-from .plan import ClipPlan, ImagePlan, clip_captions, event_captions, plan_clips, plan_images
+from .plan import ClipPlan, ImagePlan, clip_captions, event_captions, plan_clips, plan_images, plan_pairs
 from .render import INSTALL_FONT, RenderJob, check_font, find_font, font_fingerprint, render
 from .world import Kind, Split, world
 
@@ -74,6 +74,7 @@ def make(
     *,
     clips: int = 2000,
     images: bool = False,
+    pairs: bool = False,
     seed: int = 0,
     workers: int | None = None,
     things: Kind | None = None,
@@ -91,6 +92,7 @@ def make(
         images: make training images instead, as videos of one frame. They show one or two things in a place, only in
             pairs that training clips show too, so a model that has learnt from them still has not seen what val and
             test clips show.
+        pairs: make a harder test split instead, of clips that only order and motion tell from their twin.
         seed: another seed gives other scenes of the same world.
         workers: processes, by default one per core.
         things: ``emoji`` or ``shapes``; by default emoji when their font is found.
@@ -99,12 +101,12 @@ def make(
         on_progress: called with (finished, total) at the start and after each job.
     """
     started, folder = time.monotonic(), Path(folder).expanduser().absolute()
-    counts = split_counts(clips, images=images)
+    counts: dict[Split, int] = {"test": clips - clips % 2} if pairs else split_counts(clips, images=images)
     kind, font, note = choose_things(things, font)
     fingerprint = font_fingerprint(font) if font else None
     settings: dict[str, Any] = {
         "data": "minivtt",
-        "what": "images" if images else "videos",
+        "what": "images" if images else "pairs" if pairs else "videos",
         "version": VERSION,
         "seed": seed,
         "things": kind,
@@ -114,7 +116,11 @@ def make(
     files = folder / ("pictures" if images else "videos")
     files.mkdir(exist_ok=True)
     make_plans = plan_images if images else plan_clips
-    plans = [plan for split, count in counts.items() for plan in make_plans(world(kind), split, count, seed)]
+    plans: list[ClipPlan | ImagePlan] = (
+        list(plan_pairs(world(kind), counts["test"], seed))
+        if pairs
+        else [plan for split, count in counts.items() for plan in make_plans(world(kind), split, count, seed)]
+    )
     existing = {path.stem for path in files.glob("*.mp4")}
     missing = [plan for plan in plans if plan.id not in existing]
     size = IMAGES_PER_JOB if images else 1

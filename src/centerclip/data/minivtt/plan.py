@@ -20,6 +20,9 @@ MIN_SECONDS, MAX_SECONDS, USUAL_SECONDS = 2.5, 10.0, 3.5  # of an event
 MIN_CLIP_SECONDS = 3.0
 MAX_ATTEMPTS = 10_000  # at a clip that differs from all others, before the split counts as full
 CLIP_CAPTIONS = 5
+PAIR_CAPTIONS = 3
+# Motions that look alike in any one frame. Only what rolls goes left or right: other things face where they go.
+OPPOSITES = (("up", "down"), ("grow", "shrink"), ("appear", "disappear"), ("left", "right"))
 IMAGE_CAPTIONS = 3
 SYNONYM_RATE = 0.25  # how often a thing is called by another of its names
 SIDEWAYS = {
@@ -80,6 +83,7 @@ class ClipPlan:
     fps: int
     width: int
     height: int
+    paired: bool = False  # whether it has a twin, from which only order or motion tells it apart
 
     @property
     def things(self) -> tuple[Thing, ...]:
@@ -112,6 +116,53 @@ def plan_clips(world: World, split: Split, count: int, seed: int) -> Iterator[Cl
         taken |= marks
         width, height = draw_size(rng)
         yield ClipPlan(f"{split}{number:05d}", split, events, fps, width, height)
+
+
+def plan_pairs(world: World, count: int, seed: int) -> Iterator[ClipPlan]:
+    """``count`` clips of the test split (an even number) in which order and motion decide: every second is the twin.
+
+    In turn, the two show the same two events in either order; a thing that moves in opposite ways; two things that
+    exchange their roles (who chases whom). Both show the same things in the same places for the same time, so the mean
+    of frames that are looked at one by one can hardly tell them apart. Every sentence has one right answer.
+    """
+    taken: set[object] = set()
+    for number in range(0, count - count % 2, 2):
+        rng = Random(f"minivtt pairs {seed} {number}")
+        for attempt in range(MAX_ATTEMPTS):
+            # There are few things whose opposite motions are both in the test split; order comes in when they run out.
+            kind = ("order", "motion", "roles")[number // 2 % 3] if attempt < MAX_ATTEMPTS // 10 else "order"
+            twins, fps = _draw_twins(rng, world, kind)
+            found = [_marks(events, strict=True) for events in twins]
+            if found and all(taken.isdisjoint(conflicts) for _, conflicts in found):
+                break
+        else:
+            raise DataError(f"there are fewer than {count:,} different clips for pairs; ask for fewer.")
+        taken.update(*(marks for marks, _ in found))
+        width, height = draw_size(rng)
+        for place, events in enumerate(twins):
+            yield ClipPlan(f"pair{number + place:05d}", "test", events, fps, width, height, paired=True)
+
+
+def _draw_twins(rng: Random, world: World, kind: str) -> tuple[list[tuple[Event, ...]], int]:
+    """The events of two clips of one kind and their frames a second; none where what was drawn has no twin."""
+    fps, place = rng.choice(FPS), rng.choice(PLACES)
+    first = _draw_event(rng, world, "test", place, set(), fps, shortest=MIN_CLIP_SECONDS)
+    if first is None:
+        return [], fps
+    if kind == "order":
+        second = _draw_event(rng, world, "test", place, set(first.things), fps, shortest=MIN_CLIP_SECONDS)
+        return ([(first, second), (second, first)] if second else []), fps
+    if kind == "roles":
+        if first.partner is None:
+            return [], fps
+        return [(first,), (replace(first, thing=first.partner, partner=first.thing),)], fps
+    thing = rng.choice(world.things_at(place, "test"))
+    motions = world.motions_of(thing, "test")
+    for one, other in OPPOSITES:
+        if one in motions and other in motions and (one != "left" or thing.manner == "roll"):
+            event = replace(first, thing=thing, partner=None, motion=one)
+            return [(event,), (replace(event, motion=other),)], fps
+    return [], fps
 
 
 @dataclass(frozen=True)
@@ -300,16 +351,16 @@ def a(noun: str) -> str:
 
 
 def clip_captions(plan: ClipPlan, seed: int) -> list[str]:
-    """Five different sentences about a clip.
+    """Five different sentences about a clip, three about one of a pair.
 
     The first mentions everything. Of clips with several events some leave out the motions or the places, but all name
-    every thing in its order.
+    every thing in its order. Those of a pair leave out nothing.
     """
     rng = Random(f"minivtt captions {seed} {plan.id}")
-    several = len(plan.events) > 1
+    several = len(plan.events) > 1 and not plan.paired
     details = ["all", "all", "all", "motion", "place"] if several else ["all"] * CLIP_CAPTIONS
     captions: list[str] = []
-    while len(captions) < CLIP_CAPTIONS:
+    while len(captions) < (PAIR_CAPTIONS if plan.paired else CLIP_CAPTIONS):
         sentence = _sequence(rng, plan.events, details[len(captions)])
         if sentence not in captions:
             captions.append(sentence)
