@@ -34,26 +34,32 @@ class World:
         shutil.copytree(self.videos, self.elsewhere)
         save_model(self.model)
         self.index = folder / "index"
-        VideoIndex(self.index, model=self.model).add(self.videos)
-        (self.index / "index.db").rename(folder / "whole.db")
-        self.whole = folder / "whole.db"
+        index = VideoIndex(self.index, model=self.model)
+        index.add(self.videos)
+        index.close()
+        self.whole = self.index / "index.db"
 
     def start(self, operation: str, folder: Path) -> None:
         """What an operation begins with."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        if operation in ("reindex", "remove", "move"):
+        if operation in ("reindex", "refine", "remove", "move"):
             shutil.copy(self.whole, folder / "index.db")
 
 
 def perform(operation: str, world: World, folder: Path, tell: Callable[[Any], None] = lambda progress: None) -> None:
     """One of ``OPERATIONS``, in this process."""
-    from centerclip.search import indexer
+    from centerclip.search import copy, indexer
 
     indexer.COMMIT_SECONDS = 0.0
     index = VideoIndex(folder, model=world.model)
     if operation in ("index", "reindex"):
         index.add(world.videos, reindex=operation == "reindex", on_progress=tell)
+    elif operation == "refine":
+        index.add(finer=True, on_progress=tell)
+    elif operation == "copy":
+        copy.VIDEOS_AT_A_TIME = 2
+        copy.copy_index(world.index, folder)
     elif operation == "remove":
         index.remove(world.videos / "0.mp4", world.videos / "3.mp4")
     elif operation == "move":
@@ -64,7 +70,7 @@ def perform(operation: str, world: World, folder: Path, tell: Callable[[Any], No
         export_model(world.model, folder / "exported", precision="float32")
 
 
-OPERATIONS = ("index", "reindex", "remove", "move", "export")
+OPERATIONS = ("index", "reindex", "refine", "remove", "move", "copy", "export")
 
 
 def content(operation: str, folder: Path) -> Content:

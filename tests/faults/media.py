@@ -9,6 +9,7 @@ import resource
 import shutil
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.video.clips import make_clip
 MAX_SECONDS = 20.0  # of processor time, for one file
 MAX_WAIT = 240.0  # seconds of the clock: a process that waits for something uses no processor time
 MAX_BYTES = 1_500 * 2**20
+LEAST_SIZE = 30_000  # bytes; smaller files take no less time
 INTEGERS = (0, 1, 2, 7, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 2**63 - 1, 2**64 - 1)
 
 
@@ -44,7 +46,9 @@ def mutate(content: bytes, chance: Random) -> bytes:
     """Another content: bits flipped, a tail cut off, parts swapped, doubled or lost, integers of headers changed."""
     data = bytearray(content)
     for _ in range(chance.choice((1, 1, 2, 4))):
-        size = max(len(data), 1)
+        size = len(data)
+        if not size:
+            break
         kind = chance.choice(("bits", "bits", "integer", "integer", "integer", "cut", "swap", "double", "lose"))
         first, length = chance.randrange(size), chance.choice((1, 4, 16, 256, 4096))
         second = chance.randrange(size)
@@ -71,24 +75,35 @@ def mutate(content: bytes, chance: Random) -> bytes:
 
 def use(path: Path, scratch: Path) -> str:
     """Pass a file through all that reads media; what became of it: "read", or the reason of the first refusal."""
-    from centerclip.video import VideoError, probe, read_frames, stream_windows
+    from concurrent.futures import ThreadPoolExecutor
+
+    from centerclip.video import VideoError, probe, read_frames, stream_segments, stream_windows
     from centerclip.video.container import Limits
     from centerclip.video.cut import codec_of, copy_clip, encode_clip, encode_piece, thumbnail
+    from centerclip.video.info import timing_of
     from centerclip.video.photo import is_photo, read_photo
     from centerclip.video.sampling import Windows
+    from centerclip.video.selection import DETAILS
     from centerclip.video.sound import stream_sound
     from centerclip.video.subtitles import read_lines
 
     limits = Limits(seconds=MAX_WAIT, pixels=64_000_000, memory=2**29)
     windows = Windows(12, 4, 1.0)
 
-    def delivered(window: object) -> None:
+    def delivered(*_: object) -> None:
         pass
+
+    def index(detail: str) -> None:
+        with ThreadPoolExecutor(2) as pool:
+            stream_segments(path, DETAILS[detail], 12, 3, delivered, short_side=32, limits=limits, pool=pool)
 
     steps = [
         lambda: probe(path, limits=limits),
+        lambda: timing_of(path, limits=limits),
         lambda: read_frames(path, 4, short_side=32, limits=limits),
         lambda: stream_windows(path, windows.times, 12, delivered, short_side=32, limits=limits),
+        lambda: index("normal"),
+        lambda: index("fast"),
         lambda: [None for _ in stream_sound(path, limits=limits)],
         lambda: encode_piece(path, scratch / "piece.mp4", 0),
         lambda: copy_clip(path, scratch / "clip.mp4", 0.2, 0.6),
@@ -125,17 +140,36 @@ class Outcome:
         )
 
 
-def fuzz(files: list[Path], folder: Path, seed: int, count: int, until: float = float("inf")) -> Outcome:
-    """Damage ``count`` files, or until a time of ``time.monotonic``, and use each; faulty ones stay in ``folder``."""
-    outcome = Outcome()
+def fuzz(
+    files: list[Path],
+    folder: Path,
+    seed: int,
+    count: int,
+    until: float = float("inf"),
+    outcome: Outcome | None = None,
+) -> Outcome:
+    """Damage ``count`` files, or until a time of ``time.monotonic``, and use each; faulty ones stay in ``folder``.
+
+    Small files are damaged more often than large ones: as many of each as take about the same time.
+
+    Args:
+        files: what to damage copies of.
+        folder: for the copies.
+        seed: names the damage, together with a number for each file.
+        count: files in all, those of ``outcome`` included.
+        until: a time of ``time.monotonic``.
+        outcome: of an earlier part of the same run, which goes on.
+    """
+    outcome = outcome or Outcome()
     folder.mkdir(parents=True, exist_ok=True)
+    weights = [1 / max(path.stat().st_size, LEAST_SIZE) for path in files]
     worker = _Worker(folder)
     try:
-        for number in range(count):
+        for number in range(outcome.files, count):
             if time.monotonic() > until:
                 break
             chance = Random(f"{seed}-{number}")
-            original = chance.choice(files)
+            (original,) = chance.choices(files, weights)
             path = folder / f"{seed}-{number}{original.suffix}"
             path.write_bytes(mutate(original.read_bytes(), chance))
             became, seconds, memory = worker.use(path)
@@ -215,7 +249,14 @@ def _serve(pipe: Connection, scratch: Path) -> None:
             became = use(path, scratch)
         except BaseException as error:
             became = f"FAULT: {type(error).__name__}: {error} in {_where(error)}"
-        pipe.send((became, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
+        pipe.send((became, _peak_memory()))
+
+
+def _peak_memory() -> int:
+    """Bytes. Not ``ru_maxrss``: on Linux a process begins with that of the process that started it."""
+    with suppress(OSError), Path("/proc/self/status").open(encoding="ascii") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _where(error: BaseException) -> str:

@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from urllib.parse import urlsplit
@@ -71,10 +72,15 @@ class Outcome:
         )
 
 
-def attack(address: str, video_id: str, seed: int, count: int, until: float = float("inf")) -> Outcome:
-    """Send hostile requests; a 5xx other than 503 is a fault, and so is a server that answers no more."""
-    outcome, parts = Outcome(), urlsplit(address)
-    for number in range(count):
+def attack(
+    address: str, video_id: str, seed: int, count: int, until: float = float("inf"), outcome: Outcome | None = None
+) -> Outcome:
+    """Send hostile requests; a 5xx other than 503 is a fault, and so is a server that answers no more.
+
+    With an ``outcome``, of an earlier part of the same run, that run goes on to ``count`` requests in all.
+    """
+    outcome, parts = outcome or Outcome(), urlsplit(address)
+    for number in range(outcome.sent, count):
         if time.monotonic() > until:
             break
         chance = Random(f"{seed}-{number}")
@@ -84,7 +90,8 @@ def attack(address: str, video_id: str, seed: int, count: int, until: float = fl
             try:
                 cut = chance.randrange(len(sent) + 1) if chance.random() < 0.1 else len(sent)
                 connection.sendall(sent[:cut])
-                connection.shutdown(socket.SHUT_WR)
+                with suppress(OSError):  # it may have answered and closed the connection already
+                    connection.shutdown(socket.SHUT_WR)
                 head = connection.recv(64)
             except (ConnectionError, TimeoutError) as error:
                 head = type(error).__name__.encode()
@@ -108,6 +115,7 @@ def load(address: str, video_id: str, clients: int, seconds: float) -> tuple[Out
         chance, video = Random(number), f"/api/videos/{video_id}"
         frames = [f"{video}/frames/{tenth / 10}.jpg" for tenth in range(10)]
         paths = ["/", "/api/videos", "/api/status", video, *frames, *(f"/api/search?q={n}" for n in range(20))]
+        paths += [f"{video}/similar", f"{video}/stream?as=mp4", f"{video}/clip.mp4?start=0&seconds=1"]
         with httpx.Client(base_url=address, timeout=60) as client:
             while time.monotonic() < until:
                 path = chance.choice(paths)
