@@ -21,6 +21,19 @@ test-mteb: .venv/mteb ## run the test of mteb's wrapper, after installing mteb (
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mteb]'
 	@touch $@
 
+test-cluster: .venv/cluster ## run what needs Ray, a Milvus server, nginx and an S3 server, after installing them (1.5 GB)
+	CENTERCLIP_CLUSTER=1 CENTERCLIP_MILVUS_PYTHON=.venv-milvus/bin/python CENTERCLIP_TEST_SECONDS=1000 \
+		$(BIN)/python -m pytest --timeout 900 tests/machines tests/search/test_milvus.py
+
+# The server is from PyPI, with an environment of its own: it needs old packages. nginx is the system's.
+.venv/cluster: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray,milvus,s3]' milvus-lite 'moto[server]'
+	$(PYTHON) -m venv .venv-milvus
+	.venv-milvus/bin/python -m pip install --quiet --disable-pip-version-check 'milvus==2.3.5' 'setuptools<81'
+	@command -v nginx >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null \
+		|| { apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nginx-light >/dev/null; }
+	@touch $@
+
 RUNS ?= 3
 test-load: .venv/ready browser font ## run all tests RUNS times beside a busy loop for each core: nothing may depend on a quiet machine
 	@for core in $$(seq $$(nproc)); do nice -n 0 sh -c "while :; do :; done" & loops="$$loops $$!"; done; trap "kill $$loops" EXIT; \
@@ -61,6 +74,9 @@ format: .venv/ready ## rewrite the code in the project's format
 reference: .venv/ready ## write docs/commands.md anew from the commands themselves
 	$(BIN)/python -m typer centerclip.cli utils docs --name centerclip --title Commands --output docs/commands.md
 
+pictures: .venv/ready browser ## make the page's pictures in docs/ anew: a real search over the bundled clips, recorded
+	PYTHONPATH=. $(BIN)/python scripts/pictures.py
+
 docs: .venv/docs ## build the documentation site into site/; a link that leads nowhere is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -90,13 +106,13 @@ licences: .venv/ready ## list the licences of all dependencies, and check them
 sbom: .venv/ready ## write sbom.json, what is installed with which version and licence (CycloneDX)
 	$(BIN)/python scripts/supply_chain.py sbom > sbom.json
 
-audit: ## look for known vulnerabilities in the pinned versions; needs the package index
+audit: ## look for known vulnerabilities in the pinned versions; fails where the package index does not know them
 	$(PYTHON) -m venv .venv-audit
 	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
-	.venv-audit/bin/pip-audit --disable-pip --no-deps -r constraints.txt
+	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps -r constraints.txt
 
 clean: ## remove the virtual environment
-	rm -rf .venv
+	rm -rf .venv .venv-milvus
 
 # The core alone: what searching, indexing and serving need.
 .venv/core: pyproject.toml constraints.txt
@@ -121,16 +137,18 @@ minivtt: .venv/ready ## train the bundled model again (about an hour on a CPU)
 	$(BIN)/centerclip train minivtt/demo --root data/minivtt
 	$(BIN)/python recipes/minivtt/bundle.py runs/minivtt-demo/best
 
-# Two runs at a time, whatever the machine: more cores finish each sooner.
-SMALL := --data minivtt --root data/minivtt-2000 --model runs/minivtt-images/best --jobs 2 -o docs/results
+SMALL := --data minivtt --root data/minivtt-2000 --model runs/minivtt-images/best -o docs/results
 TABLES := msvd activitynet msrvtt-7k msrvtt-9k lsmdc selection twice frames norm learning place clusters
 reports: .venv/ready ## every table and figure of the paper and beyond on MiniVTT, into docs/results (after minivtt; hours)
 	$(BIN)/centerclip data make minivtt data/minivtt-2000
+	$(BIN)/centerclip data make minivtt-order data/minivtt-order
 	$(BIN)/centerclip report run methods $(SMALL) --seeds 2
+	$(BIN)/centerclip report run frontier $(SMALL) --seeds 3
+	$(BIN)/centerclip report run frontier $(SMALL) --seeds 3 --test-on data/minivtt-order
 	$(BIN)/centerclip report run $(TABLES) $(SMALL)
 	$(BIN)/centerclip report run tsne centres -o docs/results
 	$(BIN)/centerclip train minivtt/comparison --root data/minivtt-2000
 	$(BIN)/centerclip report training-free runs/minivtt-comparison/best --root data/minivtt-2000 -o docs/results
 
-.PHONY: help demo docs dist test test-install test-mteb test-load browser font minivtt reports reference lint format bench soak licences sbom audit clean
+.PHONY: help demo pictures docs dist test test-install test-mteb test-cluster test-load browser font minivtt reports reference lint format bench soak licences sbom audit clean
 .DEFAULT_GOAL := help

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = "centerclip"
-DEVELOPMENT = {"dev"}  # extras that users do not install
+DEVELOPMENT = {"dev", "docs"}  # extras that users do not install
 # What anyone may use, change and redistribute, also in closed software; LGPL and MPL ask that changes to them
 # are passed on. By how the name of a licence begins, in SPDX's words or those of the package index.
 ACCEPTED = re.compile(

@@ -4,8 +4,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.watchdog import SECONDS, Watchdog
 
@@ -29,3 +31,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     session.stash[WATCHDOG].close()
     shutil.rmtree(session.stash[CACHE], ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def demo_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """`centerclip demo`, once for all tests of real pictures: its folder, with an index, and its output."""
+    from centerclip.cli import app
+
+    folder = tmp_path_factory.mktemp("film") / "demo"
+    done = CliRunner().invoke(app, ["demo", "-o", str(folder)])
+    assert done.exit_code == 0, done.output
+    return folder, done.output

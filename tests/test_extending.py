@@ -156,7 +156,7 @@ def test_a_function_for_tensors_alone_is_not_given_arrays(registered, tmp_path):
 
     tiny.center_clip("first:B2-4,9").save_pretrained(tmp_path)
     assert open_encoder(tmp_path).engine == "torch"
-    with pytest.raises(ModelError, match="the method first is for torch alone"):
+    with pytest.raises(ModelError, match='"first:B2-4,9" is for torch alone'):
         open_encoder(tmp_path, engine="onnxruntime")
 
 
@@ -197,10 +197,14 @@ def test_what_a_method_returns_is_checked(registered, returned, complaint):
         model.encode_videos(list(tiny.videos(1)))
 
 
-def test_proportional_needs_clusters(registered):
+def test_proportional_weighs_ids_alone_by_the_nearest_token(registered):
     method("first")(lambda tokens, k: torch.arange(k).repeat(len(tokens), 1))
-    with pytest.raises(ClusterError, match="the method returns ids alone"):
-        tiny.center_clip("first[proportional]:B2-4,9").encode_videos(list(tiny.videos(1)))
+    weighed, plain = (
+        tiny.center_clip(text).encode_video(tiny.videos(1)[0]).vector
+        for text in ("first[proportional]:B2-4,5", "first:B2-4,5")
+    )
+    assert torch.isfinite(weighed).all()
+    assert not torch.equal(weighed, plain)
 
 
 def test_wrong_names_and_options_are_refused(registered):

@@ -1,4 +1,5 @@
-"""The wheel alone, with what it depends on and nothing else: the bundled clips are indexed, searched and served.
+"""The wheel alone, with what it depends on and nothing else, and no network: bundled clips are indexed without a word
+about the model, searched and served.
 
 To stay quick and offline, the packages that the wheel's metadata asks for are linked from this environment into the
 clean one. ``CENTERCLIP_INSTALL=index`` (``make test-install``) installs them for real from the package index instead,
@@ -11,16 +12,19 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import Distribution, distribution, distributions, packages_distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
+from centerclip.model.known import DEFAULT_MODEL
+
 ROOT = Path(__file__).parent.parent
-CLIPS = ("minivtt-001.mp4", "minivtt-008.mp4", "minivtt-016.mp4")
-SENTENCE = "a frog rises in the desert"  # minivtt-001
+CLIPS = ("reel-03.mp4", "reel-21.mp4", "reel-28.mp4")
+SENTENCE = "a red panda in a tree"  # reel-03
+NO_HUB = "http://127.0.0.1:9"  # the port "discard": nobody listens there
 FOR_REAL = os.environ.get("CENTERCLIP_INSTALL") == "index"
 MAX_DOWNLOAD = 300_000_000  # bytes, the wheel and all that it asks for
 # The modules of a run, after it.
@@ -38,10 +42,11 @@ finally:
 
 @dataclass(frozen=True)
 class Installed:
-    """A clean environment, and a folder with a few clips in ``videos``, indexed in ``index``."""
+    """A clean environment, and a folder with a few clips in ``videos``, indexed in ``index``; what indexing said."""
 
     python: Path
     folder: Path
+    said: list[str] = field(default_factory=list)
 
     def run(self, *arguments: str, fails: bool = False) -> subprocess.CompletedProcess[str]:
         """Run Python."""
@@ -63,7 +68,12 @@ class Installed:
     @property
     def environment(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        return inherited | {"HOME": str(self.folder), "CENTERCLIP_CACHE": str(self.folder / "cache"), "COLUMNS": "100"}
+        own = {
+            "HOME": str(self.folder),
+            "HF_HOME": str(self.folder / "hub"),
+            "CENTERCLIP_CACHE": str(self.folder / "cache"),
+        }
+        return inherited | own | {"HF_ENDPOINT": NO_HUB, "COLUMNS": "100"}
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +98,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
         assert download < MAX_DOWNLOAD
     else:
         _link_packages(environment)
-    clips = place.run("-c", "from centerclip.bundled import demo_clips; print(demo_clips())").stdout.strip()
+    clips = place.run("-c", "from centerclip.bundled import film_clips; print(film_clips())").stdout.strip()
     assert Path(clips).is_relative_to(environment)
     (folder / "videos").mkdir()
     for name in CLIPS:
         shutil.copy(Path(clips) / name, folder / "videos")
-    place.command("index", "videos", "--index", "index", "--model", "demo")
+    place.said.extend(place.command("index", "videos", "--index", "index").stderr.splitlines())
     return place
 
 
@@ -127,13 +137,21 @@ def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
 
 
+def test_without_a_connection_the_small_model_is_taken_and_one_line_says_so(installed: Installed) -> None:
+    (line,) = (line for line in installed.said if "cannot be reached" in line)
+    assert 'the index is made with "small", the small model that comes with CenterCLIP' in line
+    assert line.endswith("For a better one, with a connection: centerclip index --reindex --model " + DEFAULT_MODEL)
+    again = installed.command("index", "videos", "--index", "index")
+    assert "cannot be reached" not in again.stderr  # it keeps its model, and asks nobody
+
+
 def test_clips_are_found(installed: Installed) -> None:
     hits = json.loads(installed.command("search", SENTENCE, "--index", "index", "--json").stdout)["hits"]
     assert len(hits) == len(CLIPS)
     assert Path(hits[0]["path"]).name == CLIPS[0]
     status = json.loads(installed.command("status", "--index", "index", "--json").stdout)
-    assert status["videos"] == len(CLIPS)
-    assert "runs on onnxruntime (cpu) in float32" in installed.command("doctor", "--index", "index").stdout
+    assert (status["videos"], status["model"]) == (len(CLIPS), "small")
+    assert "runs on onnxruntime (cpu) in int8" in installed.command("doctor", "--index", "index").stdout
 
 
 def test_clips_are_served(installed: Installed) -> None:

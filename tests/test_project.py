@@ -59,3 +59,9 @@ def test_what_is_run_for_every_change_exists():
 
 def test_the_package_is_typed():
     assert (Path(centerclip.__file__).parent / "py.typed").is_file()
+
+
+def test_no_number_is_left_open():
+    """FILL marks a number that is still to be printed by the command beside it."""
+    for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        assert not re.search(r"\bFILL\b", path.read_text(encoding="utf-8")), path.name

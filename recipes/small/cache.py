@@ -22,7 +22,7 @@ from photos import CHUNK, ORDER, Photos, View, degrade, pixels
 from safetensors.numpy import load_file
 
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-BATCH = 8  # beyond it the time for a picture rises again
+BATCH = 4  # beyond it the time for a picture rises again
 LOWER = 6  # blocks that stay as they are; an index clusters after them
 HALF = 128  # patch tokens that are kept of 256
 TOKENS_OF_VAL = 768  # photographs on which runs are compared

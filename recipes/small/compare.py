@@ -87,7 +87,6 @@ def main() -> None:
         found = {}
         for name, model in models.items():
             model.set_clustering("none", frames=1)
-            model.encode_text = model.encode_sentences  # what evaluate.py calls it
             found[name] = ranks(*encode(model, photos, chosen))
             for way, rank in found[name].items():
                 print(

@@ -2,7 +2,8 @@
 
     python recipes/small/evaluate.py PHOTOS MODEL [MODEL ...] --split val [--most 2048] [--squeeze | --crop]
 
-Several models are also compared pair by pair: the interval of the difference to the first.
+MODEL is a name or a folder, as everywhere; one that is only there in 8 bits, such as ``small``, is taken so, others in
+float32. Several models are also compared pair by pair: the interval of the difference to the first.
 """
 
 import argparse
@@ -13,12 +14,22 @@ from pathlib import Path
 import numpy as np
 from photos import SPLITS, Photos
 
-from centerclip import CenterCLIP
+from centerclip.model.conversion import read_form
+from centerclip.model.engine import OnnxEncoder
+from centerclip.model.hub import find_model
 
 ROUNDS, BATCH = 1000, 16
 
 
-def encode(model: CenterCLIP, photos: Photos, files: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def open_model(name: str) -> OnnxEncoder:
+    """A model without clustering."""
+    folder = find_model(name)
+    form = read_form(folder)
+    precision = "int8" if form is not None and not form.has("float32") else "float32"
+    return OnnxEncoder(folder, clustering="none", frames=1, device="cpu", precision=precision)
+
+
+def encode(model: OnnxEncoder, photos: Photos, files: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Image vectors [N, D], caption vectors [M, D], and the image of each caption [M]."""
     rows = []
     for start in range(0, len(files), BATCH):
@@ -27,7 +38,12 @@ def encode(model: CenterCLIP, photos: Photos, files: list[str]) -> tuple[np.ndar
         rows.append(model.encode_windows(squares, np.ones((len(squares), 1), bool))[0][:, 0])
     captions = [caption for file in files for caption in photos.captions[file]]
     image_of = np.array([place for place, file in enumerate(files) for _ in photos.captions[file]])
-    return np.concatenate(rows), np.asarray(model.encode_text(captions)), image_of
+    return np.concatenate(rows), in_parts(model, captions), image_of
+
+
+def in_parts(model: OnnxEncoder, sentences: list[str]) -> np.ndarray:
+    """Vectors ``[N, D]``, some sentences at a time: all of a benchmark's would not fit into the memory."""
+    return np.concatenate([model.encode_sentences(sentences[at : at + 256]) for at in range(0, len(sentences), 256)])
 
 
 def ranks(images: np.ndarray, texts: np.ndarray, image_of: np.ndarray) -> dict[str, np.ndarray]:
@@ -65,7 +81,7 @@ def main() -> None:
     files = photos.in_split(args.split)[: args.most]
     first: dict[str, np.ndarray] = {}
     for name in args.models:
-        model = CenterCLIP.from_pretrained(name, clustering="none", frames=1)
+        model = open_model(name)
         if args.crop is not None:
             model.preprocess = replace(model.preprocess, crop=args.crop)
         images, texts, image_of = encode(model, photos, files)

@@ -20,7 +20,8 @@ CHUNK = 256  # views in one file of vectors
 # Sets of views in the order in which they are worth their arithmetic, and how many files of each. Choices are made on
 # the first 2,048 photographs of val; the rest follows when there is something to report.
 ORDER = (("val-whole", 8), ("train-0", None), ("bare-0", None), ("val-whole", None), ("val-centre", None),
-         ("test-whole", None), ("test-centre", None), ("train-1", None), ("bare-1", None))  # fmt: skip
+         ("flickr-val-whole", None), ("test-whole", None), ("test-centre", None),
+         ("train-1", None), ("bare-1", None))  # fmt: skip
 SPLITS = {
     "val": "coco_karpathy_val",
     "test": "coco_karpathy_test",
@@ -111,7 +112,7 @@ class Photos:
 
     def views(self, name: str) -> list[View]:
         """The views of a set: ``val-whole``, ``val-centre``, ``train-0``, ``bare-2``; always the same ones."""
-        split, kind = name.split("-")
+        split, _, kind = name.rpartition("-")
         files = self.in_split(split)
         if kind == "whole":
             return [View(file) for file in files]

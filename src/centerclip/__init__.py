@@ -1,11 +1,13 @@
 """CenterCLIP: find videos, and the moment inside them, with words."""
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 # NumPy's threads would wait for their next product with the processor running, while ONNX Runtime wants to use it after
-# clustering. It is read when NumPy is imported.
-os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+# clustering. It is read when NumPy is imported; where that was before, parallel.one_blas_thread helps.
+if "numpy" not in sys.modules:
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 if TYPE_CHECKING:
     from .model import CenterCLIP, EncodedVideo, attach, detach

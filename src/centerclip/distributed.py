@@ -1,5 +1,6 @@
 """One process or many: the process group that `torchrun` starts, and the collectives that are used."""
 
+import importlib
 import os
 import sys
 import threading
@@ -89,16 +90,22 @@ def processes() -> Iterator[Processes]:
     if world == 1:
         yield Processes(0, 1, device)
         return
+    # No thread of C++ may be at work when the interpreter ends: one that then frees a tensor aborts the process. This
+    # module keeps the group, and so its threads, in default arguments if it is first imported after the group was made.
+    importlib.import_module("torch.distributed.nn.functional")
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=COLLECTIVE_TIMEOUT)
     done, alone = threading.Event(), "TORCHELASTIC_RUN_ID" not in os.environ
+    watcher = threading.Thread(target=_watch_ranks, args=(dist.get_rank(), world, done), daemon=True)
     if alone:
-        threading.Thread(target=_watch_ranks, args=(dist.get_rank(), world, done), daemon=True).start()
+        watcher.start()
     try:
         yield Processes(dist.get_rank(), world, device)
         if alone:  # one that has left shows no sign of life
             dist.barrier()
-        done.set()
     finally:
+        done.set()
+        if alone:
+            watcher.join(HEARTBEAT_SECONDS)
         dist.destroy_process_group()
 
 

@@ -25,6 +25,10 @@ EXTRAS = {  # packages that the core does without -> the extra that brings them
     "otio_fcp_adapter": "editors",
     "mcp": "agents",
     "mteb": "mteb",
+    "ray": "ray",
+    "pymilvus": "milvus",
+    "s3fs": "s3",
+    "gcsfs": "gs",
     "datasets": "mteb",
     "pyarrow": "mteb",
 }

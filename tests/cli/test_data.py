@@ -39,7 +39,7 @@ def test_missing_and_unreadable_videos_are_named_in_words_and_json(folder: Path)
     assert result.exit_code == 1
     assert "Missing, 1 videos:\n  a\n" in result.stdout
     assert "Unreadable, 1 of 1 videos opened:\n  b: this is not a video" in result.stdout
-    assert "1 videos are missing (accept a smaller gallery with --allow-missing)" in result.stderr
+    assert "missing videos: 1 (--allow-missing accepts a smaller gallery)" in result.stderr
     told = json.loads(run("verify", "folder", "--root", folder, "--workers", 1, "--json").stdout)
     assert (told["ok"], told["missing"]) == (False, ["a"])
     assert list(told["unreadable"]) == ["b"]

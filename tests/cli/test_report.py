@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from centerclip import CenterCLIP
 from centerclip.cli import app
+from centerclip.errors import ReportError
 from centerclip.model.backbone import new_backbone
 from centerclip.model.checkpoints import Sizes
 from tests.training.world import make_world
@@ -43,7 +44,7 @@ def test_the_list_names_every_table_and_figure():
     code, text = run("list", "--json")
     names = {each["name"]: each for each in json.loads(text)}
     assert code == 0
-    tables = "msvd activitynet msrvtt-7k msrvtt-9k lsmdc selection twice frames norm learning methods"
+    tables = "msvd activitynet msrvtt-7k msrvtt-9k lsmdc selection twice frames norm learning methods frontier"
     assert {*tables.split(), "tsne", "place", "clusters", "centres"} == names.keys()
     assert names["activitynet"]["hours"] > 0
     assert "Table 1" in run("list")[1]
@@ -94,17 +95,52 @@ def test_several_reports_share_their_runs(world, model, tmp_path):
     assert len(list((tmp_path / "runs").iterdir())) == 5  # four and three rows, of which two are the same
 
 
-def test_training_free_sweeps_and_single_settings(world, model, tmp_path):
+def test_training_free_tables_figures_and_what_was_chosen_elsewhere(world, model, tmp_path):
     common = ("training-free", model, "--root", world, "--runs", tmp_path / "runs", "--output", tmp_path)
-    code, text = run(*common, "--setting", "B3-4,9", "--setting", "means:B3-4,9", "--json")
+    some = ("--setting", "B3-4,9", "--setting", "none, 6 frames")
+    code, text = run(*common, *some, "--json")
+    content = json.loads(text)
     assert code == 0
-    assert [each["setting"] for each in json.loads(text)["trials"]] == ["none", "B3-4,9", "means:B3-4,9"]
-    assert not (tmp_path / "training-free.png").exists()
-    code, text = run(*common, "--name", "sweep")
+    assert [each["setting"] for each in content["settings"]] == ["none", "B3-4,9", "none, 6 frames"]
+    assert content["settings"][2]["arithmetic"] == 0.5
+    assert set(content["best"]) <= {"none", "B3-4,9", "none, 6 frames"}
+    (tmp_path / "elsewhere.json").write_text(json.dumps({"best": ["B3-4,9"]}))
+    code, text = run(*common, *some, "--chosen-on", tmp_path / "elsewhere.json", "--name", "again", "--time")
     assert code == 0
-    assert "| `kmedoids[proportional]:B3-4,36` | 33 %" in text
-    assert (tmp_path / "sweep.md").read_text(encoding="utf-8") in text
-    assert (tmp_path / "sweep.png").read_bytes()[:4] == b"\x89PNG"
+    assert "`B3-4,9`" in text
+    assert "●: bold on the other data" in text
+    assert "| faster |" in text
+    assert (tmp_path / "again.md").read_text(encoding="utf-8") in text
+    assert (tmp_path / "again.png").read_bytes()[:4] == b"\x89PNG"
+    with pytest.raises(ReportError, match="not the JSON file"):
+        run(*common, "--chosen-on", tmp_path / "again.md")
+    with pytest.raises(ReportError, match="choose 1, 2, 3, 4, 6, 12"):
+        run(*common, "--setting", "none, 5 frames")
+
+
+def test_the_frontier_and_another_test_set(world, model, tmp_path, monkeypatch):
+    from centerclip.reports import catalogue
+
+    rows = {"none": "no clustering", "none, 6 frames": "half of the frames", "rlt:B0-4,1/2": "RLT"}
+    rows["B6-4,1/3"] = catalogue.PAPER
+    monkeypatch.setattr(catalogue, "TRAINED", rows)
+    folders = ("--runs", tmp_path / "runs", "--output", tmp_path / "out", "--data", "minivtt", "--model", model)
+    other = make_world(tmp_path / "other", clips=2, frames=4)
+    command = ("run", "frontier", "--root", world, "--no-training", "--workers", 0, *folders)
+    code, text = run(*command)
+    assert code == 0
+    assert "| 50 % |" in text
+    lines = [line.split("|") for line in text.splitlines() if line.startswith("|")]
+    (over,) = {line.index(" over k-medoids++ ") for line in lines if " over k-medoids++ " in line}
+    assert [line[over].strip()[:1] in "+-" for line in lines[2:6]] == [True] * 4
+    assert lines[5][over].strip() == ""  # the paper's own row
+    code, text = run(*command, "--test-on", other, "--json")
+    content = json.loads(text)
+    assert code == 0
+    assert [row["arithmetic"] for row in content["rows"]][:2] == [1, 0.5]
+    assert content["rows"][0]["gallery"] == 2
+    assert len(list((tmp_path / "out").glob("frontier-*.png"))) == 1  # beside the usual one
+    assert (tmp_path / "out" / "frontier.png").exists()
 
 
 def test_pictures_of_a_model_without_clustering(world, model, tmp_path):

@@ -119,7 +119,7 @@ def test_all_lists_near_duplicates_and_says_nothing_else(index: Path, monkeypatc
     assert [line.split()[-1] for line in collapsed.splitlines()[1:]] == ["/a.mp4", "/b.mp4"]
     assert [line.split()[:2] for line in everything.splitlines()[1:]] == [["1", "0.200"], ["2", "0.100"]]
     assert collapsed.splitlines()[0] == everything.splitlines()[0]
-    assert collapsed.startswith("Not sure about these. Nearest first:\n")
+    assert collapsed.startswith("Probably none of these matches. The closest ones:\n")
 
 
 def test_top_moments_and_filters(index: Path) -> None:
@@ -168,7 +168,7 @@ def test_clips_and_playlists_are_written(index: Path, tmp_path: Path) -> None:
     assert len(list((tmp_path / "chapters").iterdir())) == 3
     assert f"3 moments at 25 fps in {tmp_path / 'hits.EDL'}" in result.stderr
     wrong = run("search", "a dog", "--index", index, "--timeline", "hits.mov")
-    assert (wrong.exit_code, "hits.mov is no timeline" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "hits.mov is not a timeline file" in wrong.stderr) == (2, True)
 
 
 def test_open_plays_the_best_moment_in_a_player_that_takes_a_time(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def test_doctor_finds_what_is_missing(videos: Path, model: Path, tmp_path: Path)
 def test_remove_and_reindex(videos: Path, model: Path, tmp_path: Path) -> None:
     index = tmp_path / "index"
     run("index", videos, "--index", index, "--model", model)
-    assert "1 file dropped" in run("remove", videos / "0.mp4", "--index", index).stdout
+    assert "1 file removed" in run("remove", videos / "0.mp4", "--index", index).stdout
     nothing = run("remove", videos / "0.mp4", "--index", index)
     assert nothing.exit_code == 1
     assert "not in the index" in nothing.stderr
@@ -418,7 +418,7 @@ def test_what_is_said_is_found_and_quoted(model: Path, tmp_path: Path) -> None:
     assert hit["line"] == {"start": 0.5, "end": 1.5, "text": "You [31mcan't stop the ledger", "source": "subtitle"}
     (row,) = csv.DictReader(run("search", "ledger", "--in", "text", "--index", folder, "--csv").stdout.splitlines())
     assert (row["found_by"], row["text"]) == ("text", hit["line"]["text"])
-    assert "no subtitle" in run("search", "zeppelin", "--in", "text", "--index", folder).stdout
+    assert "none of these words" in run("search", "zeppelin", "--in", "text", "--index", folder).stdout
     assert run("search", "x", "--in", "text", "--image", "x.jpg", "--index", folder).exit_code == 2
     (tmp_path / "videos" / "0.de.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:01.000\nGuten Tag\n")
     assert "nothing new, 2 unchanged, 1 with new text" in run("index", "--index", folder).stdout

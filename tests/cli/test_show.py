@@ -142,14 +142,14 @@ def test_a_model_without_clustering_takes_that_of_a_new_index(clip: Path, tmp_pa
     [
         (
             ["--clustering", "none"],
-            "keeps every patch, so there is nothing to draw. Use another, such as B2-4,16",
+            "keeps every patch, so there is nothing to draw. Try B2-4,16",
         ),
         (["--clustering", "token-shift"], "keeps every patch"),
         (["--clustering", "pooling:B2-4,16"], "averages patches"),
         (["--clustering", "B9-4,6"], "the model has 4 blocks"),
         (["--frames", "5"], "cannot be cut into 4 equal segments"),
-        (["--segment", "5"], "there are 4 segments"),
-        (["-o", "centres.txt"], "is not an image file name"),
+        (["--segment", "5"], "there are only 4 segments"),
+        (["-o", "centres.txt"], "is not the name of an image; it must end in .png, .jpg or .webp"),
     ],
 )
 def test_wrong_usage_is_2_and_says_what_to_do(clip: Path, model: Path, wrong: list[str], words: str) -> None:

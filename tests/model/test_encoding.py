@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import normalize
 from torch.optim.swa_utils import AveragedModel
 from transformers import CLIPConfig, CLIPModel
@@ -15,6 +16,7 @@ from centerclip import CenterCLIP
 from centerclip.cluster import SettingError, temporal_shift, token_shift
 from centerclip.model import ModelError, TemporalTransformer, attach, detach, video_vectors
 from centerclip.model.centerclip import find_device
+from centerclip.model.packed import pack_layers
 from tests.cluster import reference
 
 from . import tiny
@@ -568,3 +570,22 @@ def test_queries_and_documents_as_in_sentence_transformers(capsys):
     assert capsys.readouterr().err == ""
     model.encode_document(videos, show_progress_bar=True)
     assert "3/3" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()),
+    reason="this processor, or this torch, has no bfloat16",
+)
+def test_layers_packed_for_bfloat16_give_what_torch_gives():
+    torch.manual_seed(0)
+    tower = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4, bias=False), nn.Flatten(2), nn.Linear(9, 24)).bfloat16()
+    pixels = torch.randn(2, 3, 14, 12, dtype=torch.bfloat16)  # two rows are left over
+    with torch.inference_mode():
+        expected = tower(pixels)
+        pack_layers(tower)
+        for packed in (tower, copy.deepcopy(tower)):
+            assert type(packed[0]) is not nn.Conv2d
+            assert type(packed[2]) is not nn.Linear
+            torch.testing.assert_close(packed(pixels), expected, atol=0.02, rtol=0.02)
+            torch.testing.assert_close(copy.deepcopy(packed)(pixels), expected, atol=0.02, rtol=0.02)  # after its use
+    assert set(tower.state_dict()) == {"0.weight", "2.weight", "2.bias"}

@@ -1,6 +1,7 @@
 """ONNX Runtime gives the vectors of torch, in float32 and, where that is close enough, in 8 bits."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -102,6 +103,25 @@ def test_vectors_with_clustering(models, kind):
         assert np.abs(vectors - expected)[same].max(initial=0) < 1e-4, setting
     model.set_clustering("none")
     assert np.mean(equal) > 0.99
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_segments_of_any_length_are_those_of_torch_and_whole_ones_those_of_a_window(models, kind):
+    model, folder = models[kind]
+    encoder = OnnxEncoder(folder)
+    rgb, mask = frames(1)
+    for setting in ("kmedoids[proportional]:B2-4,1/3", "B2-4,20", "none"):
+        for each in (model, encoder):
+            each.set_clustering(setting)
+        most = 12 // encoder.segments
+        whole = encoder.encode_segments(rgb[0], [most] * encoder.segments)
+        assert np.allclose(whole, encoder.encode_windows(rgb, mask)[0][0], atol=1e-5)
+        lengths = [min(length, most) for length in (1, 3, 2, 1)]
+        some = rgb[0, : sum(lengths)]
+        vectors = encoder.encode_segments(some, lengths)
+        assert np.allclose(vectors, model.encode_segments(some, lengths), atol=1e-4)
+        assert np.allclose(vectors[1:2], encoder.encode_segments(some[1 : 1 + lengths[1]], lengths[1:2]), atol=1e-5)
+    model.set_clustering("none")
 
 
 def test_the_protocol_says_which_segments_count(models, tmp_path):
@@ -304,7 +324,7 @@ def test_an_exported_model_opens_without_its_source(models, tmp_path, precision,
     monkeypatch.setattr(engine, "compare", lambda *_: closeness())
     source, target = tmp_path / "source", tmp_path / "exported"
     shutil.copytree(models["dual"][1], source)
-    before = OnnxEncoder(source, clustering="B2-4,9", precision=precision)
+    before = OnnxEncoder(source, clustering="B2-4,9", precision=precision, portable=True)
     rgb, mask = frames()
     expected, sentences = before.encode_windows(rgb, mask)[0], before.encode_sentences(TEXTS)
     exported = export_model(str(source), target, precision=precision)
@@ -385,7 +405,7 @@ def test_onnxruntime_is_taken_where_it_can_run_the_model(models):
     exact = models["dual"][0].encode_windows(rgb, mask)[0]
     assert (encoder.encode_windows(rgb, mask)[0] * exact).sum(-1).mean() > 0.999
     assert encoder.fingerprint() == models["dual"][0].fingerprint()
-    with pytest.raises(ModelError, match="the method token-shift is for torch alone"):
+    with pytest.raises(ModelError, match='"token-shift" is for torch alone'):
         open_encoder(folder, clustering="token-shift", engine="onnxruntime")
     with pytest.raises(ModelError, match="int8 runs on ONNX Runtime alone"):
         open_encoder(folder, clustering="token-shift", precision="int8", device="cpu")
@@ -430,3 +450,21 @@ def test_8_bit_weights_alone_open_without_a_gate(models, tmp_path, monkeypatch):
         CenterCLIP.from_pretrained(tmp_path / "small", device="cpu")
     with pytest.raises(ModelError, match="holds 8-bit weights alone"):
         open_encoder(tmp_path / "small", precision="float32")
+
+
+@pytest.mark.parametrize(("first", "threads"), [("numpy", {1}), ("centerclip", None)])
+def test_threads_of_numpy_do_not_keep_the_processor_from_the_model(first, threads):
+    """They would, for a while, in programs that import NumPy first, where they cannot be told before."""
+    program = f"""
+import {first}, numpy, os
+from threadpoolctl import threadpool_info
+from centerclip.parallel import one_blas_thread
+def threads(): return {{pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}}
+usual = threads()
+with one_blas_thread():
+    assert threads() == ({threads} or usual), threads()
+assert threads() == usual
+assert ("OPENBLAS_THREAD_TIMEOUT" in os.environ) == ({first!r} == "centerclip")
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_THREAD_TIMEOUT"}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)

@@ -15,6 +15,7 @@ from centerclip.model.pipeline import (
     default_decoders,
     encode_as_decoded,
     encode_in_order,
+    encode_segments,
 )
 from centerclip.video import UnreadableVideo, read_frames
 from tests.video.clips import make_clip
@@ -103,6 +104,19 @@ def test_ranks_of_one_machine_divide_the_cores_that_decode(model, on_gpu, ranks,
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
     monkeypatch.setattr(type(model), "on_gpu", on_gpu)
     assert default_decoders(model) == threads
+
+
+@pytest.mark.parametrize("setting", ["B1-6,12 B3-2,7", "token-shift"])
+def test_segments_that_cannot_be_encoded_alone_fill_windows(setting):
+    model = tiny.center_clip(setting)
+    rgb, most = np.concatenate([window(number).rgb for number in range(3)]), 12 // model.segments
+    lengths = [1] * 12 if most == 1 else [2, most, 1]
+    rows = list(range(12)) if most == 1 else [0] * 3 + [1] * 3 + list(range(2, 8)) + [8] * 12
+    assert model.encode_segments(rgb[: sum(lengths)], lengths) is None
+    vectors = encode_segments(model, rgb[: sum(lengths)], lengths)
+    windows = rgb[rows].reshape(-1, 12, *rgb.shape[1:])
+    expected = model.encode_windows(windows, np.ones(windows.shape[:2], dtype=bool))[0].reshape(-1, model.width)
+    assert np.allclose(vectors, expected[: len(lengths)], atol=1e-6)
 
 
 def test_a_bug_is_raised_and_not_taken_for_a_bad_file(model):

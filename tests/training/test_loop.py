@@ -101,7 +101,7 @@ def test_a_finished_run_is_not_trained_again(undisturbed, small_world, recipe_fi
     folder, _ = undisturbed
     before = weights(folder)
     again = run(recipe_file, small_world, folder, "--json")
-    assert "finished run" in again.stderr
+    assert f"The run in {folder} is finished" in again.stderr
     assert json.loads(again.stdout)["test"]["label"].startswith("folder test, 8 videos")
     assert weights(folder) == before
 

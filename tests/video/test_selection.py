@@ -181,12 +181,17 @@ def slightly(rgb: np.ndarray, amount: int) -> np.ndarray:
 def segments_of(
     frames: list[tuple[float, np.ndarray]], end: float, together: int = 3, cuts: dict[float, float] | None = None
 ):
-    windows: list[np.ndarray] = []
-    writer = SegmentWriter(12, 4, 3, lambda number, rgb, end: windows.append(rgb))
+    segments: list[np.ndarray] = []
+
+    def deliver(number: int, rgb: np.ndarray, end: float, lengths: tuple[int, ...]) -> None:
+        assert sum(lengths) == len(rgb)
+        segments.extend(np.split(rgb, np.cumsum(lengths)[:-1]))
+
+    writer = SegmentWriter(4, together, deliver)
     for time, rgb in frames:
         writer.add(time, rgb, Cut((cuts or {}).get(time, time - 1), hinted=time in (cuts or {})))
     writer.finish(end)
-    return writer.spans, np.concatenate(windows).reshape(-1, 3, 128, 128, 3)
+    return writer.spans, segments
 
 
 def test_segments_cover_the_video_and_none_crosses_a_cut() -> None:
@@ -194,10 +199,9 @@ def test_segments_cover_the_video_and_none_crosses_a_cut() -> None:
     frames = [(4.0 * place, rgb) for place, rgb in enumerate([*scene[0], *scene[1]])]
     spans, segments = segments_of(frames, 24.0, cuts={16.0: 15.2})
     assert spans == [(0.0, 10.0), (10.0, 15.2), (15.2, 24.0)]
-    assert len(segments) == 4  # the last only fills up
-    assert np.array_equal(segments[0], np.stack(scene[0][:3]))
-    assert np.array_equal(segments[1], np.stack([scene[0][3]] * 3))
-    assert np.array_equal(segments[2], np.stack([scene[1][0], scene[1][0], scene[1][1]]))
+    assert len(segments) == 3
+    for segment, expected in zip(segments, (scene[0][:3], scene[0][3:], scene[1]), strict=True):
+        assert np.array_equal(segment, np.stack(expected))
 
 
 def test_a_still_scene_is_one_segment_however_long() -> None:
@@ -206,7 +210,7 @@ def test_a_still_scene_is_one_segment_however_long() -> None:
     frames = [(float(place), rgb) for place, rgb in enumerate([*grain, noise(4)])]
     spans, segments = segments_of(frames, 51.0)
     assert spans == [(0.0, 49.0), (49.0, 51.0)]
-    assert np.array_equal(segments[0], np.stack([grain[0]] * 3))
+    assert np.array_equal(segments[0], grain[0][None])
     repeated = StillFrames()(np.stack(grain[:12]))
     assert np.array_equal(repeated, np.stack([grain[0]] * 12))
 
@@ -248,7 +252,7 @@ def test_the_frames_that_come_are_exactly_those_chosen(
         )
         got: list[int] = []
 
-        def keep(place: int, frame: av.VideoFrame) -> None:
+        def keep(frame: av.VideoFrame) -> None:
             got.extend(numbers_of(frame.to_ndarray(format="rgb24")[None]))
 
         seek_frames(source, table, frames, keep)
@@ -265,9 +269,7 @@ def test_a_film_is_the_same_however_many_threads_read_it(tmp_path: Path, threads
 
     def read(pool: ThreadPoolExecutor | None):
         windows: list[Window] = []
-        found = stream_segments(
-            clip, detail, 12, 4, lambda window, end: windows.append(window), short_side=48, pool=pool
-        )
+        found = stream_segments(clip, detail, 12, 3, windows.append, short_side=48, pool=pool)
         return found, [window.number for window in windows], np.concatenate([window.rgb for window in windows])
 
     alone, numbers, rgb = read(None)
@@ -288,8 +290,7 @@ def test_a_damaged_film_is_read_the_careful_way(tmp_path: Path) -> None:
     content[middle + 8 : middle + 200] = bytes(192)  # a packet of zeros
     clip.write_bytes(content)
     kept: dict[int, Window] = {}
-    found = stream_segments(
-        clip, Detail(0.2, 0.2, 0.1, 1, 3), 12, 4, lambda window, end: kept.update({window.number: window})
-    )
+    detail = Detail(0.2, 0.2, 0.1, 1, 3)
+    found = stream_segments(clip, detail, 12, 3, lambda window: kept.update({window.number: window}))
     assert sorted(kept) == list(range(found.windows))
     assert found.spans[-1][1] == pytest.approx(found.duration)

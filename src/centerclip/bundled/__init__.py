@@ -12,17 +12,7 @@ BUNDLE = FOLDER / "demo"  # a model and clips of MiniVTT
 
 def small_model() -> Path:
     """The folder of the small model for real footage: 8-bit weights for ONNX Runtime alone, made by recipes/small."""
-    if not has_small():
-        raise ModelNotFound(
-            "this copy of CenterCLIP comes without the small model (recipes/small makes it); leave out --model for a "
-            f"CLIP of the hub, or try --model {DEMO}, which knows drawn scenes only"
-        )
-    return FOLDER / SMALL
-
-
-def has_small() -> bool:
-    """Whether this copy of CenterCLIP has the small model."""
-    return (FOLDER / SMALL / "centerclip.json").is_file()
+    return _present(FOLDER / SMALL)
 
 
 def film_clips() -> Path:

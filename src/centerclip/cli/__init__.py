@@ -31,6 +31,7 @@ for panel, command, example in (
     (YOURS, serve.mcp, "mcp --allow-write ~/Clips"),
     (YOURS, index.status, "status"),
     (YOURS, index.remove, "remove ~/Videos/private"),
+    (YOURS, index.copy, "copy my-index milvus://localhost:19530/videos"),
     (YOURS, demo.demo, "demo"),
     (YOURS, doctor.doctor, "doctor ~/Videos"),
     (YOURS, models.models, "models"),

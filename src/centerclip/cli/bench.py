@@ -8,17 +8,17 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Option
 
-from .common import AsJson, Device
+from .common import AsJson, Device, make_table
 
-app = typer.Typer(help="Measure what clustering saves on this machine. Nothing is downloaded.", no_args_is_help=True)
-Quick = Annotated[bool, Option("--quick", help="12 frames only.")]
+app = typer.Typer(help="Measure what clustering saves here. Nothing is downloaded.", no_args_is_help=True)
+Quick = Annotated[bool, Option("--quick", help="Only 12 frames.")]
 Towers = Annotated[Literal["all", "ViT-B/32", "ViT-B/16"], Option(help="Vision tower.")]
 Settings = Annotated[
     list[str] | None,
     Option(
         "--setting",
         metavar="SETTING",
-        help="Only this clustering, with 12 frames; repeat for more.",
+        help="Only this clustering, with 12 frames. Repeatable.",
         show_default="the paper's",
     ),
 ]
@@ -30,11 +30,14 @@ def encoder(
     tower: Towers = "all",
     setting: Settings = None,
     engine: Annotated[Literal["all", "torch", "onnxruntime"], Option(help="What runs the model.")] = "all",
-    rounds: Annotated[int, Option(min=1, help="Rounds; every setting runs once in each.")] = 5,
+    rounds: Annotated[int, Option(min=1, help="Rounds; each setting runs once per round.")] = 5,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time to encode a video at the paper's settings, on each engine and in each precision, in the same run."""
+    """Time the encoder with and without clustering.
+
+    At the paper's settings, on each engine and in each precision, all in the same run.
+    """
     from ..evaluation.costs import EncoderCost, encoder_costs
     from ..model.centerclip import find_device
     from ..parallel import usable_cores
@@ -70,7 +73,10 @@ def memory(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Activations that training keeps for the backward pass, with and without clustering."""
+    """Measure the memory that training needs.
+
+    The activations kept for the backward pass of one video, with and without clustering.
+    """
     from ..evaluation.costs import MemoryCost, memory_costs
     from ..model.centerclip import find_device
 
@@ -100,11 +106,8 @@ def _print_costs(
     """Measure, and print a table or, with the further ``json_fields``, JSON lines."""
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
-    for column in ("tower", "frames", "clustering", *columns):
-        table.add_column(column, justify="right" if column in columns else "left", no_wrap=True)
+    table = make_table(title, "tower", "frames", "clustering", *columns, left=("tower", "clustering"))
     with Console(stderr=True).status("") as status:
         for name, frames, settings in chosen:
             status.update(f"{name}, {frames} frames: {', '.join(settings)}")

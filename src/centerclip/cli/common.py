@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,6 +17,7 @@ from ..plots import clock as clock
 if TYPE_CHECKING:
     import torch
     from rich.progress import Progress, TaskID
+    from rich.table import Table
 
     from ..model import CenterCLIP
     from ..model.hub import OnBytes
@@ -25,20 +26,26 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
 IndexFolder = Annotated[
-    Path | None,
-    Option("--index", envvar="CENTERCLIP_INDEX", help="Folder of the index.", show_default="the user's data folder"),
+    str | None,
+    Option(
+        "--index",
+        envvar="CENTERCLIP_INDEX",
+        metavar="DIR",
+        help="The index: a folder, or milvus://HOST:19530/NAME.",
+        show_default="the user's data folder",
+    ),
 ]
-Root = Annotated[Path | None, Option(help="Folder with the videos; sub-folders are searched.")]
+Root = Annotated[Path | None, Option(help="Folder of the videos, with its sub-folders.")]
 Annotations = Annotated[
-    Path | None, Option(help="Folder with the annotation files.", show_default="ROOT or ROOT/annotations")
+    Path | None, Option(help="Folder of the annotation files.", show_default="ROOT or ROOT/annotations")
 ]
 Clustering = Annotated[
-    str | None, Option(help='Clustering in the paper\'s notation: "B6-4,49".', show_default="the model's")
+    str | None, Option(help='Token clustering in the paper\'s notation: "B6-4,49".', show_default="the model's")
 ]
 Frames = Annotated[int | None, Option(min=1, help="Frames per video.", show_default="the model's")]
 Rule = Annotated[
     Literal["mean", "renormalise"] | None,
-    Option(help="How the segments of a video are compared with a sentence.", show_default="the model's"),
+    Option(help="How the segments of a video are scored against a sentence.", show_default="the model's"),
 ]
 Protocol = Annotated[
     Literal["published", "clean"] | None,
@@ -48,14 +55,12 @@ Protocol = Annotated[
     ),
 ]
 BatchSize = Annotated[int | None, Option(min=1, help="Videos per batch.", show_default="from the free memory")]
-Workers = Annotated[
-    int | None, Option(min=0, help="Files decoded at the same time.", show_default="enough for the model")
-]
+Workers = Annotated[int | None, Option(min=0, help="Files decoded in parallel.", show_default="enough for the model")]
 Device = Annotated[
     Literal["cpu", "cuda", "mps"] | None, Option(help="Where the model runs.", show_default="a GPU if there is one")
 ]
-AllowMissing = Annotated[bool, Option("--allow-missing", help="Leave out videos that have no file.")]
-AllowUnreadable = Annotated[bool, Option("--allow-unreadable", help="Leave out videos that cannot be decoded.")]
+AllowMissing = Annotated[bool, Option("--allow-missing", help="Skip videos whose file is missing.")]
+AllowUnreadable = Annotated[bool, Option("--allow-unreadable", help="Skip videos that cannot be decoded.")]
 
 
 FETCHING = "fetching the model"
@@ -82,7 +87,7 @@ class ProgressBar:
     def indexing(self, at: "IndexingProgress") -> None:
         """Move the bar with the seconds of video that are encoded: one film moves it too."""
         done = f"{at.finished:,} of {count(at.total, 'video')}"
-        self._move(at.task, at.share, 1.0, done, " ", at.seconds_left)
+        self._move(at.task, at.share, 1.0, done, at.note or " ", at.seconds_left)
 
     def download(self, done: int, total: int) -> None:
         """Move a bar of its own with the bytes of a model that have arrived; it is gone when all have."""
@@ -152,6 +157,17 @@ def _rate(speed: float | None, in_bytes: bool = False) -> str:
     if in_bytes:
         return f"{size(int(speed))} a second"
     return f"{speed:.1f} a second" if speed >= 1 else f"{60 * speed:.1f} a minute"
+
+
+def make_table(title: str, *columns: str, left: Collection[str] = ("",)) -> "Table":
+    """An empty table; its columns are numbers, but for those of ``left``."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
+    return table
 
 
 def print_json(content: object) -> None:

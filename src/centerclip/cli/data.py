@@ -1,4 +1,4 @@
-"""``centerclip data``: check a copy of a benchmark, fetch a test set, make it small, or generate one."""
+"""``centerclip data``: check, fetch, shrink or generate benchmarks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Argument, Option
 
-from .common import Annotations, AsJson, check_names, print_json, progress, size
+from .common import Annotations, AsJson, check_names, make_table, print_json, progress, size
 
 if TYPE_CHECKING:
     from ..data.benchmark import SplitCheck, Verification
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_LISTED = 20  # names on the screen; --json has all of them
 app = typer.Typer(
     name="data",
-    help="Check a copy of a benchmark, fetch a test set, make one small, or generate one.",
+    help="Check, fetch, shrink or generate benchmarks.",
     no_args_is_help=True,
 )
 make_app = typer.Typer(name="make", help="Generate a benchmark.", no_args_is_help=True)
@@ -31,17 +31,20 @@ def verify(
     name: Annotated[
         str, Argument(help="msrvtt, msrvtt-7k, msvd, lsmdc, activitynet, didemo, folder, or a name of your own.")
     ],
-    root: Annotated[Path, Option(help="Folder with the videos; sub-folders are searched.")],
+    root: Annotated[Path, Option(help="Folder of the videos, with its sub-folders.")],
     annotations: Annotations = None,
     split: Annotated[str | None, Option(help="train, val, test, or several joined by '+'.", show_default="all")] = None,
     allow_missing: Annotated[
-        bool, Option("--allow-missing", help="Accept missing videos and other counts than the published ones.")
+        bool, Option("--allow-missing", help="Accept missing videos, and counts that differ from the published ones.")
     ] = False,
     quick: Annotated[bool, Option("--quick", help="Do not open the videos.")] = False,
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare a copy of a benchmark with the published figures and open every video of it."""
+    """Check a copy of a benchmark.
+
+    Compares its counts with the published ones, and opens every video.
+    """
     from ..data.benchmark import verify as check
 
     check_names(name, split or "all", None)
@@ -62,11 +65,17 @@ def verify(
 @app.command("get", epilog="Example: centerclip data get msrvtt ~/data/msrvtt")
 def get_hosted(
     name: Annotated[str, Argument(help="msrvtt, msvd, activitynet, didemo or vatex.")],
-    folder: Annotated[Path | None, Argument(help="Where to write the videos and captions.csv.")] = None,
-    yes: Annotated[bool, Option("--yes", help="Do not ask, and accept that no open licence is stated.")] = False,
+    folder: Annotated[
+        Path | None,
+        Argument(help="Where to write the videos and captions.csv; without it, only size and licence are shown."),
+    ] = None,
+    yes: Annotated[bool, Option("--yes", help="Do not ask, even if no open licence is stated.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a test set that mteb hosts on the Hugging Face hub. Its size and licence are shown first."""
+    """Fetch a test set that mteb hosts.
+
+    It comes from the Hugging Face hub; its size and licence are shown first.
+    """
     from ..data.get import get, look_up
 
     offer = look_up(name)
@@ -82,7 +91,7 @@ def get_hosted(
             print_json(about)
         return
     if not yes and (as_json or not typer.confirm("Fetch it?")):
-        typer.echo("centerclip: nothing was fetched. Add --yes to fetch it without being asked.", err=True)
+        typer.echo("centerclip: nothing was fetched; --yes fetches without asking", err=True)
         raise typer.Exit(1)
     with progress("files", quiet=as_json) as bar:
         videos = get(offer, folder.expanduser(), on_progress=bar)
@@ -94,14 +103,17 @@ def get_hosted(
 
 @app.command(epilog="Example: centerclip data prepare ~/MSRVTT ~/msrvtt-small")
 def prepare(
-    source: Annotated[Path, Argument(help="Folder with the videos.")],
-    target: Annotated[Path, Argument(help="Folder for the small copies; a stopped run can be resumed.")],
+    source: Annotated[Path, Argument(help="Folder of the videos.")],
+    target: Annotated[Path, Argument(help="Folder for the small copies. A run that was stopped resumes.")],
     fps: Annotated[float, Option(min=0.01, help="Frames per second.")] = 3.0,
-    short_side: Annotated[int, Option(min=2, help="Pixels; smaller videos keep their size.")] = 224,
+    short_side: Annotated[int, Option(min=2, help="Pixels of the short side; smaller videos keep their size.")] = 224,
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Re-encode a folder of videos small, so that training reads them many times faster."""
+    """Make small copies of videos for training.
+
+    They are read many times faster.
+    """
     from ..data.prepare import REPORT
     from ..data.prepare import prepare as run
 
@@ -123,18 +135,18 @@ Things = Annotated[
     Option(help="What to draw.", show_default="emoji, or shapes without an emoji font"),
 ]
 Font = Annotated[
-    Path | None, Option(help="Emoji font.", show_default="Noto Color Emoji of this computer", envvar="CENTERCLIP_FONT")
+    Path | None, Option(help="Emoji font.", show_default="the system's Noto Color Emoji", envvar="CENTERCLIP_FONT")
 ]
-Force = Annotated[bool, Option("--force", help="Remove what an earlier run made in the folder, and start over.")]
+Force = Annotated[bool, Option("--force", help="Delete what an earlier run made in the folder, and start over.")]
 
 
 def _generator(what: str, usual: int) -> Callable[..., None]:
-    """The command that generates clips or images; both have the same options."""
+    """The command that generates clips, images or pairs of clips; all have the same options."""
 
     def generate(
-        folder: Annotated[Path, Argument(help="New folder; a stopped run can be resumed.")],
+        folder: Annotated[Path, Argument(help="New folder. A run that was stopped resumes.")],
         clips: Annotated[int, Option(min=20, help=f"{what.capitalize()} of all splits.")] = usual,
-        seed: Annotated[int, Option(min=0, help="Another seed gives other scenes of the same world.")] = 0,
+        seed: Annotated[int, Option(min=0, help="Random seed: another one gives other scenes of the same kind.")] = 0,
         workers: Workers = None,
         things: Things = None,
         font: Font = None,
@@ -145,19 +157,23 @@ def _generator(what: str, usual: int) -> Callable[..., None]:
 
         with progress(f"drawing {what}", quiet=as_json) as show:
             report = make(
-                folder, clips=clips, images=what == "images", seed=seed, workers=workers, things=things, font=font,
-                force=force, on_progress=show,
+                folder, clips=clips, images=what == "images", pairs=what == "pairs", seed=seed, workers=workers,
+                things=things, font=font, force=force, on_progress=show,
             )  # fmt: skip
         _print_report(report, what, as_json)
 
     return generate
 
 
-ABOUT_CLIPS = "Generate MiniVTT: clips of things that move in places, with captions and event times."
-ABOUT_IMAGES = "Generate training images of MiniVTT, as videos of one frame, from which a model learns names first."
+ABOUT_CLIPS = "Generate MiniVTT. Clips of things that move about, with captions and times of events."
+ABOUT_IMAGES = (
+    "Generate training images of MiniVTT. Videos of one frame, from which a model first learns the names of things."
+)
+ABOUT_PAIRS = "Generate a harder test split. Pairs of MiniVTT clips that differ only in order and motion."
 for name, about, what, usual in (
     ("minivtt", ABOUT_CLIPS, "clips", 2000),
     ("minivtt-images", ABOUT_IMAGES, "images", 30_000),
+    ("minivtt-order", ABOUT_PAIRS, "pairs", 300),
 ):
     make_app.command(name, help=about, epilog=f"Example: centerclip data make {name} ~/data/{name}")(
         _generator(what, usual)
@@ -168,11 +184,11 @@ def _problems(result: "Verification", allow_missing: bool) -> list[str]:
     """A sentence for each problem of a copy."""
     problems = []
     if result.missing and not allow_missing:
-        problems.append(f"{len(result.missing):,} videos are missing (accept a smaller gallery with --allow-missing)")
+        problems.append(f"missing videos: {len(result.missing):,} (--allow-missing accepts a smaller gallery)")
     if result.differences and not allow_missing:
-        problems.append("; ".join(result.differences) + " (accept it with --allow-missing)")
+        problems.append("; ".join(result.differences) + " (--allow-missing accepts this)")
     if result.unreadable:
-        problems.append(f"{len(result.unreadable):,} videos cannot be read; replace or remove them")
+        problems.append(f"unreadable videos: {len(result.unreadable):,}; replace or remove them")
     return problems
 
 
@@ -182,19 +198,15 @@ def _as_dict(result: "Verification", *, ok: bool) -> dict[str, object]:
 
 
 def _print_verification(result: "Verification") -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
-    console = Console(soft_wrap=True)
-    table = Table(title=f"{result.name} (published figures in brackets)", title_justify="left", box=box.SIMPLE_HEAD)
-    for column in ("split", "videos", "captions", "files", "fingerprint"):
-        table.add_column(column, justify="left" if column in ("split", "fingerprint") else "right", no_wrap=True)
+    columns = ("split", "videos", "captions", "files", "fingerprint")
+    table = make_table(f"{result.name} (published counts in brackets)", *columns, left=("split", "fingerprint"))
     for check in result.splits:
         table.add_row(*_row(check))
     for split in result.absent:
         table.add_row(split, "-", "-", "-", "", style="dim")
-    console.print(table)
+    Console(soft_wrap=True).print(table)
     if result.note:
         typer.echo(f"Note: {result.note}.")
     for difference in result.differences:

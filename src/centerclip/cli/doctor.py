@@ -35,24 +35,25 @@ class Finding:
 
 
 def doctor(
-    files: Annotated[
-        list[Path] | None, Argument(metavar="[FILE]...", help="Video files, or folders to search.")
-    ] = None,
+    files: Annotated[list[Path] | None, Argument(metavar="FILE", help="Video files and folders.")] = None,
     index: Annotated[
         Path | None,
-        Option("--index", help="Check the index in this folder.", show_default="the user's, without files"),
+        Option("--index", help="Check the index in this folder.", show_default="the user's"),
     ] = None,
     benchmarks: Annotated[
         Path | None,
-        Option("--benchmarks", help="Check what the paper's tables need: its data sets in this folder."),
+        Option("--benchmarks", help="Check what the paper's tables need, with the data sets in this folder."),
     ] = None,
-    frames: int = Option(12, min=1, help="Frames to read from each file, as indexing does."),
+    frames: int = Option(12, min=1, help="Frames to read from each file."),
     timeout: float = Option(60.0, min=0.0, help="Seconds allowed for one file."),
     as_json: AsJson = False,
 ) -> None:
-    """Check video files, an index, or the data of the paper's tables. Exit code 1 when something cannot be used."""
+    """Check videos, an index, or benchmarks.
+
+    The exit code is 1 when something cannot be used.
+    """
     if sum((bool(files), index is not None, benchmarks is not None)) > 1:
-        raise typer.BadParameter("give files, --index or --benchmarks, only one of them")
+        raise typer.BadParameter("give only one of FILE, --index and --benchmarks")
     if files:
         _check_files(files, frames, timeout, as_json)
     elif benchmarks is not None:
@@ -150,8 +151,9 @@ def _facts(report: dict[str, Any]) -> str:
 def _check_index(folder: Path) -> Iterator[Finding]:
     """Check everything that a search needs. The first thing that cannot be read ends the list."""
     from ..errors import CenterClipError
+    from ..files import path_of
+    from ..search.filters import offline_check
     from ..search.folder import is_busy
-    from ..search.results import offline_check
     from ..search.sqlite import SqliteStore, read_settings
 
     try:
@@ -168,7 +170,7 @@ def _check_index(folder: Path) -> Iterator[Finding]:
     if offline:
         yield Finding(True, "offline", f"{len(offline):,} files, such as {offline[0]!r}: is a disk not connected?")
     known = [path for path, file in view.files.items() if file.video and not is_offline(file)]
-    gone = [path for path in known if not Path(path).is_file()]
+    gone = [path for path in known if not path_of(path).is_file()]
     if gone:
         yield Finding(False, "files", f"{len(gone):,} no longer exist, such as {gone[0]!r}; run centerclip index")
     else:

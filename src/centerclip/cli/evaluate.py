@@ -3,6 +3,7 @@
 ``centerclip features``: the vectors behind them, in files that any tool reads.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
@@ -13,12 +14,13 @@ import typer
 from typer import Argument, Option
 
 from . import common
-from .common import check_names, open_model, print_json, progress
+from .common import check_names, make_table, open_model, print_json, progress
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from ..evaluation import Evaluation, Gain
+    from ..evaluation.moments import MomentScore
     from ..model import CenterCLIP
 
 
@@ -36,14 +38,14 @@ def evaluate(
     root: common.Root = None,
     annotations: common.Annotations = None,
     split: Annotated[
-        str | None, Option(help="train, val, test, or some of them joined by '+'.", show_default="test")
+        str | None, Option(help="train, val, test, or several joined by '+'.", show_default="test")
     ] = None,
     clustering: common.Clustering = None,
     frames: common.Frames = None,
     rule: common.Rule = None,
     protocol: common.Protocol = None,
     dual_softmax: Annotated[
-        bool, Option("--dual-softmax", help="Rank by dual softmax, which uses all queries at once.")
+        bool, Option("--dual-softmax", help="Rank by dual softmax, which looks at all queries together.")
     ] = False,
     batch_size: common.BatchSize = None,
     device: common.Device = None,
@@ -52,30 +54,37 @@ def evaluate(
     allow_unreadable: common.AllowUnreadable = False,
     output: Annotated[Path | None, Option("--output", "-o", help="Folder for evaluation.json and queries.csv.")] = None,
     moments: Annotated[
-        bool, Option("--moments", help="Also score moments, against the event times of a MiniVTT folder.")
+        bool,
+        Option("--moments", help="Also rank moments, for data with timed sentences: activitynet and MiniVTT."),
+    ] = False,
+    pairs: Annotated[
+        bool, Option("--pairs", help="Also compare each sentence with its clip and the clip's twin: minivtt-order.")
     ] = False,
     compare: Annotated[
         tuple[Path, Path] | None,
-        Option(metavar="A B", help="Compare two results: folders of --output, or training runs."),
+        Option(metavar="A B", help="Compare two results: --output folders or training runs."),
     ] = None,
     mteb: Annotated[
         list[str] | None,
-        Option("--mteb", metavar="TASK", help="Run a task of mteb, such as MSRVTTT2V, or all; repeat for more."),
+        Option(
+            "--mteb", metavar="TASK", help="Run an mteb task such as MSRVTTT2V, or all of them with all. Repeatable."
+        ),
     ] = None,
     as_json: common.AsJson = False,
 ) -> None:
-    """Recall, median and mean rank of a model, in both directions; or compare two results.
+    """Measure recall and ranks of a model.
 
-    Under torchrun the processes share the work: `torchrun --nproc-per-node 2 -m centerclip evaluate ...`.
+    In both directions, text to video and video to text; or compare two earlier results. Under torchrun the processes
+    share the work: `torchrun --nproc-per-node 2 -m centerclip evaluate ...`.
     """
     if compare is not None:
         if model is not None or output is not None:
-            raise typer.BadParameter("--compare takes two results; leave out MODEL and --output.")
+            raise typer.BadParameter("--compare takes two results, without MODEL and --output.")
         _compare(*compare, split=split, as_json=as_json)
         return
     if mteb:
         if model is None or benchmark is not None or root is not None:
-            raise typer.BadParameter("--mteb takes a MODEL alone: mteb fetches its test sets itself.")
+            raise typer.BadParameter("--mteb takes only a MODEL: mteb fetches the test sets itself.")
         _run_mteb(open_model(model, clustering, frames, device, protocol), model, mteb, as_json=as_json)
         return
     if model is None or benchmark is None or root is None:
@@ -83,40 +92,62 @@ def evaluate(
     split = check_names(benchmark, split or "test", clustering)
     from ..data import load
     from ..distributed import processes
-    from ..evaluation import evaluate as run
+    from ..evaluation import encode_benchmark, evaluate_vectors
 
     with processes() as group:
         opened = open_model(model, clustering, frames, device or group.gpu, protocol)
         data = load(
             benchmark, root, split, annotations=annotations, allow_missing=allow_missing, protocol=opened.protocol
         )
+        timed = None
+        if moments:  # read before anything is encoded: there may be none
+            from ..evaluation.moments import read_moments, score_moments
+
+            timed = read_moments(data, root, annotations)
+        started = time.perf_counter()
         with progress(quiet=as_json or not group.main) as bar:
-            result = run(
-                opened, data, rule=rule, dual_softmax=dual_softmax, batch_size=batch_size, workers=workers,
-                group=group, allow_unreadable=allow_unreadable, on_progress=bar.kind,
+            encoded = encode_benchmark(
+                opened, data, batch_size=batch_size, workers=workers, group=group, allow_unreadable=allow_unreadable,
+                on_progress=bar.kind,
             )  # fmt: skip
+            result = evaluate_vectors(opened, encoded, rule=rule, dual_softmax=dual_softmax, started=started)
         if not group.main:
             return
         result = replace(result, model=model)
         saved = {"saved": str(result.save(output))} if output else {}
         score = None
-        if moments:
-            from ..evaluation.moments import score_moments
-
+        if timed is not None:
             with progress(quiet=as_json) as bar:
-                score = score_moments(opened, data, root, on_progress=bar.kind)
+                score = score_moments(opened, data, timed, encoded=encoded, on_progress=bar.kind)
+        twins = None
+        if pairs:
+            from ..evaluation.pairs import score_pairs
+
+            twins = score_pairs(encoded, root, rule=rule or opened.rule)
         if as_json:
-            more = {"moments": asdict(score) | {"accuracy": score.accuracy}} if score else {}
-            print_json(result.to_json() | saved | more)
+            parts = {"moments": score, "pairs": twins}
+            print_json(result.to_json() | saved | {name: asdict(each) for name, each in parts.items() if each})
             return
         print_results([result])
         if score:
+            _print_moments(score)
+        if twins:
+            kinds = ", ".join(f"{kind} {share:.1f} %" for kind, share in twins.accuracy.items())
             typer.echo(
-                f"Moments: {score.accuracy:.1f} % of {score.asked:,} sentences about one event of a video with several "
-                f"find a segment that overlaps the event ({score.chance:.1f} % by chance)."
+                f"Closer to its clip than to the twin (50 % by chance), {twins.sentences['all']:,} sentences: {kinds}."
             )
         if saved:
             typer.echo(f"Saved in {output}, with the rank of every query.")
+
+
+def _print_moments(score: "MomentScore") -> None:
+    from ..evaluation.moments import IOUS, TOPS, to_rows
+
+    title = f"Moments of {score.sentences:,} sentences, {score.videos:,} videos, R@n at an IoU"
+    table = make_table(title, "", *(f"R@{top}, {iou}" for top in TOPS for iou in IOUS))
+    for name, figures in to_rows(score):
+        table.add_row(name, *(f"{value:.1f}" if value == value else "" for value in figures))  # NaN: not counted
+    _print(table)
 
 
 def _run_mteb(model: "CenterCLIP", name: str, names: Sequence[str], *, as_json: bool) -> None:
@@ -128,12 +159,9 @@ def _run_mteb(model: "CenterCLIP", name: str, names: Sequence[str], *, as_json: 
     if as_json:
         print_json([asdict(each) for each in results])
         return
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title="Text to video, tasks of mteb", title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("task", "videos", "R@1", "R@5", "R@10", "nDCG@10", "test set"):
-        table.add_column(heading, justify="left" if heading in ("task", "test set") else "right")
+    columns = ("task", "videos", "R@1", "R@5", "R@10", "nDCG@10", "test set")
+    table = make_table("Text to video, tasks of mteb", *columns, left=("task", "test set"))
+    table.columns[-1].no_wrap = False
     for each in results:
         lost = f"; {each.unreadable} could not be read and are never found" if each.unreadable else ""
         figures = [f"{value:.1f}" for value in each.metrics.values()]
@@ -145,12 +173,12 @@ def features(
     model: Annotated[str, Argument(help="Hub name, model folder or file, or the folder of a training run.")],
     sources: Annotated[
         list[str],
-        Argument(metavar="BENCHMARK | VIDEO...", help="A benchmark, with --root; or video files and folders."),
+        Argument(metavar="SOURCE", help="A benchmark, with --root; or video files and folders."),
     ],
     output: Annotated[Path, Option("--output", "-o", help="Folder for the files.")],
     root: common.Root = None,
     annotations: common.Annotations = None,
-    split: Annotated[str, Option(help="Split of a benchmark, or several joined by '+'.")] = "test",
+    split: Annotated[str, Option(help="Split of the benchmark, or several joined by '+'.")] = "test",
     form: Annotated[
         Literal["safetensors", "npz"], Option("--format", help="File format of the vectors.")
     ] = "safetensors",
@@ -164,12 +192,13 @@ def features(
     allow_unreadable: common.AllowUnreadable = False,
     as_json: common.AsJson = False,
 ) -> None:
-    """Export segment, video and sentence vectors, with CSV files that say what their rows are.
+    """Export vectors of videos and sentences.
 
-    Videos that cannot be decoded are left out and listed; the exit code is then 1 unless --allow-unreadable is given.
+    One for each segment, video and sentence, with CSV files that name the rows. Videos that cannot be decoded are
+    skipped and listed; the exit code is then 1, unless --allow-unreadable is given.
     """
     if root is not None and len(sources) != 1:
-        raise typer.BadParameter("--root takes the name of one benchmark; leave it out to give files and folders.")
+        raise typer.BadParameter("with --root, name one benchmark; without it, files and folders.")
     split = check_names(sources[0] if root else "folder", split, clustering)
     from ..data import Benchmark, Clip, DataError, load
     from ..evaluation import encode_benchmark
@@ -184,7 +213,7 @@ def features(
     else:  # paths are the ids, and captions are not encoded
         paths = list(find_videos(*(Path(source).expanduser() for source in sources)))
         if not paths:
-            raise DataError(f"there are no videos in {', '.join(sources)}.")
+            raise DataError(f"there are no videos in {', '.join(sources)}")
         data = Benchmark("files", "all", tuple(Clip(str(path), path, (path.stem,)) for path in paths))
     with progress(quiet=as_json) as bar:
         encoded = encode_benchmark(
@@ -217,7 +246,7 @@ def features(
             f"{opened.width} in {output}: {', '.join(path.name for path in written)}"
         )
     if encoded.unreadable and not allow_unreadable:
-        lines = [f"centerclip: {len(encoded.unreadable):,} videos cannot be read and are left out:"]
+        lines = [f"centerclip: {len(encoded.unreadable):,} videos cannot be read and are skipped:"]
         lines += [f"  {video}: {reason}" for video, reason in encoded.unreadable.items()]
         typer.echo("\n".join(lines), err=True)
         raise typer.Exit(1)
@@ -227,8 +256,10 @@ def print_results(results: "Sequence[Evaluation]") -> None:
     """Print a table for each split, data and rule, titled with its label."""
     from rich.markup import escape
 
+    from ..evaluation.metrics import HEADINGS
+
     for label, group in groupby(results, key=lambda result: result.label()):
-        table = _table(label)
+        table = make_table(label, "", *HEADINGS.values())
         for result in group:
             table.add_row(escape(result.setting()))  # square brackets in a setting are not markup
             for direction, title in DIRECTIONS.items():
@@ -276,7 +307,9 @@ def _find_evaluation(path: Path, split: str | None = None) -> Path:
 def _print_comparison(
     results: "Sequence[Evaluation]", files: Sequence[Path], gains: "dict[str, dict[str, Gain]]"
 ) -> None:
-    table = _table("")
+    from ..evaluation.metrics import HEADINGS
+
+    table = make_table("", "", *HEADINGS.values())
     for letter, each, file in zip("AB", results, files, strict=True):
         typer.echo(f"{letter}: {file.parent}, {each.setting()}\n   {each.label()}")
     first, second = (each.protocol for each in results)
@@ -299,19 +332,6 @@ def _print_comparison(
 def _cells(result: "Evaluation", direction: str) -> list[str]:
     values, intervals = result.metrics[direction], result.intervals[direction]
     return [f"{values[name]:.1f} ±{(high - low) / 2:.1f}" for name, (low, high) in intervals.items()]
-
-
-def _table(title: str) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    from ..evaluation.metrics import HEADINGS
-
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("")
-    for heading in HEADINGS.values():
-        table.add_column(heading, justify="right")
-    return table
 
 
 def _print(table: "Table") -> None:

@@ -30,39 +30,45 @@ MAX_FAILURES_SHOWN = 20  # on the screen; --json has all of them
 
 def index(
     paths: Annotated[
-        list[Path] | None,
-        Argument(metavar="PATH", help="Folders, video files and photographs.", show_default="those of earlier runs"),
+        list[str] | None,
+        Argument(
+            metavar="PATH",
+            help="Folders and files, also s3:// and gs:// addresses; a .txt file names a file in each line.",
+            show_default="those of earlier runs",
+        ),
     ] = None,
     folder: IndexFolder = None,
     model: Annotated[
         str | None,
         Option(
-            help=f"fast, best, multilingual (see `centerclip models`), or a hub name, folder or checkpoint; "
-            f"{DEFAULT_MODEL} for a new index.",
+            help=f"small, fast, best or multilingual (see `centerclip models`), a hub name, a folder or a checkpoint. "
+            f"A new index takes {DEFAULT_MODEL}, or small where the hub cannot be reached.",
             show_default="the index's",
         ),
     ] = None,
     clustering: Annotated[
         str | None,
         Option(
-            help="The paper's notation; a third of the tokens after half of the blocks for a new index.",
+            help="Token clustering. A new index keeps a third of the tokens, after half of the blocks.",
             show_default="the index's",
         ),
     ] = None,
-    frames: Annotated[int | None, Option(min=1, help="Frames per window.", show_default="the index's, or 12")] = None,
+    frames: Annotated[
+        int | None, Option(min=1, help="Frames encoded together, in one window.", show_default="the index's, or 12")
+    ] = None,
     every: Annotated[
         float | None,
         Option(
             min=0.01,
-            help="Seconds from frame to frame with --detail fine. Less finds shorter moments, more is faster.",
+            help="Seconds between frames with --detail fine. Fewer find shorter moments, more are faster.",
             show_default="the index's, or 1",
         ),
     ] = None,
     detail: Annotated[
         DetailName | None,
         Option(
-            help="How finely, now and in later runs: keyframes alone (fast), what costs least and is at most 5 s apart "
-            "(normal), or a frame every --every seconds (fine).",
+            help="Frames to read, now and later. fast: keyframes only; normal: the cheapest, at most 5 s apart; "
+            "fine: one every --every seconds.",
             show_default="the index's, or normal",
         ),
     ] = None,
@@ -70,53 +76,60 @@ def index(
         bool,
         Option(
             "--finer",
-            help="Also index videos again one step finer, up to --detail: what was found last by a search first.",
+            help="Also index videos again one level finer, up to --detail. What searches found last comes first.",
         ),
     ] = False,
-    watch: Annotated[bool, Option("--watch", help="Keep running: index what changes, until Ctrl-C.")] = False,
+    watch: Annotated[bool, Option("--watch", help="Keep running and index changes, until Ctrl-C.")] = False,
     reindex: Annotated[
         bool, Option("--reindex", help="Drop all vectors and encode everything again with these settings.")
     ] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask before --reindex.")] = False,
-    retry: Annotated[bool, Option("--retry", help="Try unreadable files again, even if unchanged.")] = False,
+    retry: Annotated[
+        bool, Option("--retry", help="Try unreadable files again, even if they have not changed.")
+    ] = False,
     exclude: Annotated[
         list[str] | None,
-        Option(
-            metavar="PATTERN", help="Leave out, now and in later runs: a pattern of names or paths. May be repeated."
-        ),
+        Option(metavar="PATTERN", help="Skip files by a pattern of names or paths, now and in later runs. Repeatable."),
     ] = None,
     only: Annotated[
         Literal["all", "videos", "photos"] | None,
-        Option(help="Index videos or photographs alone, now and in later runs.", show_default="the index's, or all"),
+        Option(help="Index only videos or only photos, now and in later runs.", show_default="the index's, or all"),
     ] = None,
     moved: Annotated[
         tuple[str, Path] | None,
         Option(
             metavar="OLD NEW",
-            help="Only say that an indexed folder is elsewhere now, on a disk or system with other paths.",
+            help="Tell the index that a folder is at another path now. Nothing is indexed.",
         ),
     ] = None,
     transcribe: Annotated[
         str | None,
         Option(
             metavar="MODEL",
-            help="Also find what is said, by a Whisper model: a folder, or tiny, base, small ... (downloaded).",
+            help="Also index speech, with a Whisper model: a folder, or a name to download (tiny, base, small ...).",
         ),
     ] = None,
     read_text: Annotated[
-        bool, Option("--read-text", help="Also find what is written in the picture: slides, signs.")
+        bool, Option("--read-text", help="Also index text in the picture, such as slides and signs.")
     ] = False,
     decoders: Annotated[
-        int | None, Option(min=1, help="Files read at the same time.", show_default="half the cores, at most 4")
+        int | None, Option(min=1, help="Files read in parallel.", show_default="half the cores, at most 4")
     ] = None,
     hwaccel: Annotated[
         str,
-        Option(metavar="auto|none|NAME", help="Decode on a device: cuda, qsv, videotoolbox, d3d11va ..."),
+        Option(metavar="auto|none|NAME", help="Hardware decoding: cuda, qsv, videotoolbox, d3d11va ..."),
     ] = "none",
+    ray: Annotated[
+        str | None,
+        Option(metavar="auto|ADDRESS", help="Encode on a Ray cluster whose nodes see the same paths."),
+    ] = None,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Index videos and photographs: encode what is new or changed, follow what moved, drop what is gone."""
+    """Index videos and photos.
+
+    A later run encodes new and changed files, follows those that moved, and drops those that are gone.
+    """
     from ..cluster import Setting
     from ..search import VideoIndex
 
@@ -127,7 +140,7 @@ def index(
             raise typer.BadParameter(str(error), param_hint="--clustering") from error
     if moved is not None:
         if paths or reindex or watch:
-            raise typer.BadParameter("--moved changes paths and indexes nothing: run it alone")
+            raise typer.BadParameter("--moved only changes paths in the index: leave out paths, --reindex and --watch")
         files = VideoIndex(folder, create=False).move_root(*moved)
         typer.echo(json.dumps({"moved": files}) if as_json else f"{count(files, 'file')} of the index moved.")
         return
@@ -140,7 +153,14 @@ def index(
     if reindex:
         _announce(VideoIndex(folder), paths or [], ask=not (yes or as_json))
     video_index = VideoIndex(folder, model=model, clustering=clustering, frames=frames, every=every, device=device)
-    run = partial(_run, video_index, as_json, recognisers=recognisers, decoders=decoders, hwaccel=hwaccel)
+    runner = None
+    if ray is not None:
+        from ..integrations.ray import index_with_ray
+
+        runner = partial(index_with_ray, address=ray, device=device)
+    run = partial(
+        _run, video_index, as_json, recognisers=recognisers, decoders=decoders, hwaccel=hwaccel, runner=runner
+    )
     first = partial(
         run, paths or [], reindex=reindex, retry=retry, exclude=exclude or [], only=only, detail=detail, finer=finer
     )
@@ -151,7 +171,7 @@ def index(
         first()
 
 
-def _run(video_index: "VideoIndex", as_json: bool, paths: list[Path], only_news: bool = False, **options: Any) -> None:
+def _run(video_index: "VideoIndex", as_json: bool, paths: list[str], only_news: bool = False, **options: Any) -> None:
     """Index, with the options of :meth:`VideoIndex.add`, and print what was done."""
     from ..errors import Interrupted
     from ..search import Progress
@@ -195,7 +215,7 @@ def _when_free(run: Callable[[], None]) -> None:
             time.sleep(RETRY_SECONDS)
 
 
-def _announce(video_index: "VideoIndex", paths: list[Path], *, ask: bool) -> None:
+def _announce(video_index: "VideoIndex", paths: list[str], *, ask: bool) -> None:
     """Say what --reindex will do, and ask."""
     from ..search import DamagedIndex, IndexNotFound
 
@@ -209,7 +229,7 @@ def _announce(video_index: "VideoIndex", paths: list[Path], *, ask: bool) -> Non
     except IndexNotFound:
         return
     except DamagedIndex:
-        plan = f"--reindex makes the index {video_index.folder} again from scratch; as it is, it cannot be opened."
+        plan = f"--reindex makes the index {video_index.address} again from scratch; as it is, it cannot be opened."
     typer.echo(f"{plan} The videos themselves are not touched.", err=True)
     if ask:
         typer.confirm("Continue?", abort=True, err=True)
@@ -219,9 +239,12 @@ def _watch(video_index: "VideoIndex", as_json: bool, run: Callable[[], None]) ->
     """Index again whenever something changes below the roots."""
     from watchfiles import watch
 
-    from ..errors import Interrupted
+    from ..errors import Interrupted, SearchError
+    from ..files import is_address
 
-    roots = [root for root in video_index.status().roots if root.exists()]
+    roots = [root for root in video_index.status().roots if not is_address(root) and root.exists()]
+    if not roots:
+        raise SearchError("--watch needs a folder of this machine in the index; lists and addresses are not watched")
     if not as_json:
         typer.echo(f"Watching {', '.join(map(str, roots))}; Ctrl-C stops.", err=True)
     up_to_date = False
@@ -271,7 +294,10 @@ def _print_report(report: "IndexReport") -> None:
 
 
 def status(folder: IndexFolder = None, as_json: AsJson = False) -> None:
-    """Show what is in the index: videos, hours, size, model, and the files that could not be read."""
+    """Show what is in the index.
+
+    Videos, hours, size, model, and the files that could not be read.
+    """
     from ..search import VideoIndex
 
     status = VideoIndex(folder, create=False).status()
@@ -295,7 +321,8 @@ def status(folder: IndexFolder = None, as_json: AsJson = False) -> None:
         "model": f"{status.model}, in {status.precision}",
         "setting": f"{status.clustering}, windows of {status.frames} frames, {status.every:g} s a frame if fine",
         "detail": ", ".join(f"{status.details[name]:,} {name}" for name in ORDER if name in status.details) or "none",
-        "search": "exact" if status.recall == 1 else f"approximate, finds {status.recall:.1%} of the best segments",
+        "search": ("exact" if status.recall == 1 else f"approximate, finds {status.recall:.1%} of the best segments")
+        + ("" if status.finds_text else "; of what is shown alone: words need Milvus 2.5 or newer"),
         "left out": ", ".join([*LEFT_OUT.get(status.only, []), *map(printable, status.ignore)]) or "nothing",
         "failures": f"{len(status.failed):,}",
     }
@@ -305,19 +332,41 @@ def status(folder: IndexFolder = None, as_json: AsJson = False) -> None:
         typer.echo(f"  {printable(path)}: {reason}")
 
 
+def copy(
+    source: Annotated[str, Argument(metavar="SOURCE", help="An index: a folder, or milvus://HOST:19530/NAME.")],
+    target: Annotated[str, Argument(metavar="TARGET", help="Another index: a new one, or one of the same model.")],
+    as_json: AsJson = False,
+) -> None:
+    """Copy an index to another store.
+
+    Between a folder and a Milvus server; nothing is encoded again.
+    """
+    from ..search.copy import copy_index
+
+    with progress("copying", quiet=as_json) as bar:
+        copied = copy_index(source, target, bar)
+    if as_json:
+        typer.echo(json.dumps(asdict(copied)))
+        return
+    typer.echo(f"{count(copied.videos, 'video')} and {count(copied.segments, 'segment')} copied to {target}.")
+
+
 def remove(
-    paths: Annotated[list[Path], Argument(metavar="PATH", help="Files and folders to drop from the index.")],
+    paths: Annotated[list[str], Argument(metavar="PATH", help="Files and folders to remove from the index.")],
     folder: IndexFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Drop files and folders from the index, until they are named again. The videos themselves are not touched."""
+    """Remove files and folders from the index.
+
+    Later runs skip them until they are named again. The videos themselves are not touched.
+    """
     from ..search import VideoIndex
 
     dropped = VideoIndex(folder, create=False).remove(*paths)
     if as_json:
         typer.echo(json.dumps({"removed": dropped}))
     else:
-        typer.echo(f"{count(dropped, 'file')} dropped from the index, and left out of later runs until named again.")
+        typer.echo(f"{count(dropped, 'file')} removed from the index. Later runs skip them until they are named again.")
     if not dropped:
         typer.echo(f"centerclip: not in the index: {', '.join(map(str, paths))}", err=True)
         raise typer.Exit(1)

@@ -13,27 +13,27 @@ from .common import AsJson, Device, print_json, printable, size
 def show(
     video: Annotated[Path, Argument(help="A video file.")],
     model: Annotated[
-        str, Option(help="Hub name, model folder or checkpoint file; demo is the bundled model.")
+        str, Option(help="Hub name, model folder or checkpoint file; demo is the bundled model of MiniVTT.")
     ] = "demo",
-    output: Annotated[Path, Option("--output", "-o", help="Image of the frames, kept patches bright.")] = Path(
+    output: Annotated[Path, Option("--output", "-o", help="Image to write; kept patches are bright.")] = Path(
         "centres.png"
     ),
     clustering: Annotated[
         str | None, Option(help="Clustering, in the paper's notation.", show_default="the model's, or an index's")
     ] = None,
     frames: Annotated[
-        int | None, Option(min=1, help="Frames taken from the video.", show_default="the model's")
+        int | None, Option(min=1, help="Frames to read from the video.", show_default="the model's")
     ] = None,
-    start: Annotated[float | None, Option(min=0, help="Start, in seconds.")] = None,
-    end: Annotated[float | None, Option(min=0, help="End, in seconds.")] = None,
+    start: Annotated[float | None, Option(min=0, help="Start in seconds.")] = None,
+    end: Annotated[float | None, Option(min=0, help="End in seconds.")] = None,
     tsne: Annotated[
-        Path | None, Option(help="Also draw the tokens of one segment as a map (t-SNE) into this image.")
+        Path | None, Option(help="Also draw a t-SNE map of the tokens of one segment into this image.")
     ] = None,
-    segment: Annotated[int, Option(min=1, help="The segment of the map.")] = 1,
+    segment: Annotated[int, Option(min=1, help="Which segment to map.")] = 1,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw which patches of a video clustering keeps, frame by frame."""
+    """Draw which patches of a video are kept."""
     from rich.console import Console
 
     from ..cluster import SettingError
@@ -44,7 +44,7 @@ def show(
 
     for path in filter(None, (output, tsne)):
         if path.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
-            raise typer.BadParameter(f"{path} is not an image file name; end it with .png, .jpg or .webp")
+            raise typer.BadParameter(f"{path} is not the name of an image; it must end in .png, .jpg or .webp")
     opened = CenterCLIP.from_pretrained(model, device=device)
     try:
         if clustering is not None or frames is not None:
@@ -58,9 +58,9 @@ def show(
         segments = next(count for count in (4, 3, 2, 1) if opened.frames % count == 0)
         example = f"B{max(1, len(tower.blocks) // 2)}-{segments},{round(tower.patches**0.5) ** 2}"
         what = "averages patches" if setting.method == "pooling" else "keeps every patch"
-        raise typer.BadParameter(f'"{setting}" {what}, so there is nothing to draw. Use another, such as {example}.')
+        raise typer.BadParameter(f'"{setting}" {what}, so there is nothing to draw. Try {example}.')
     if segment > opened.clustering.stages[0].segments:
-        raise typer.BadParameter(f"--segment {segment}: there are {opened.clustering.stages[0].segments} segments")
+        raise typer.BadParameter(f"--segment {segment}: there are only {opened.clustering.stages[0].segments} segments")
     with Console(stderr=True).status("reading and drawing"):
         patches = kept_patches(opened, video, start=start, end=end)
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -94,11 +94,14 @@ def export(
     output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Where to write it.")],
     precision: Annotated[
         Literal["auto", "float32", "int8"],
-        Option(help="auto: float32, and int8 too where this machine would take it."),
+        Option(help="auto: float32, and int8 too where this machine would use it."),
     ] = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Write a model as ONNX graphs: `centerclip index --model FOLDER` then needs neither torch nor a conversion."""
+    """Export a model to ONNX.
+
+    `centerclip index --model FOLDER` then needs neither torch nor a conversion.
+    """
     from ..model.engine import export_model
     from ..model.precision import told
 
@@ -113,8 +116,11 @@ def export(
 
 
 def models(as_json: AsJson = False) -> None:
-    """List models that are known to be good: size, languages, speed on this machine, what they are good for."""
-    from ..bundled import SMALL, has_small
+    """List models that are known to be good.
+
+    With size, languages, estimated speed on this machine, and what they are good for.
+    """
+    from ..bundled import SMALL
     from ..model.known import KNOWN_MODELS, frames_per_second
 
     rows = [
@@ -130,7 +136,7 @@ def models(as_json: AsJson = False) -> None:
         for known in KNOWN_MODELS
     ]
     if as_json:
-        print_json({"bundled": [SMALL] if has_small() else [], "models": rows})
+        print_json({"bundled": [SMALL], "models": rows})
         return
     from rich.console import Console
     from rich.table import Table
@@ -138,8 +144,7 @@ def models(as_json: AsJson = False) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("--model", "size", "languages", "frames/s", "good for"):
         table.add_column(heading, justify="right" if heading in ("size", "frames/s") else "left", overflow="fold")
-    if has_small():
-        table.add_row(SMALL, "in the box", "English", "", "a first try, no download")
+    table.add_row(SMALL, "in the box", "English", "", "no download: works offline, right after the install")
     for row, known in zip(rows, KNOWN_MODELS, strict=True):
         name = f"{known.short} = {known.name}" if known.short else known.name
         note = known.good_for + (" (needs torch)" if known.engine == "torch" else "")
@@ -147,6 +152,6 @@ def models(as_json: AsJson = False) -> None:
         table.add_row(name, size(int(known.megabytes * 1e6)), known.languages, speed, note)
     Console().print(table)
     typer.echo(
-        "A model is fetched once. Speeds are estimates for this machine, in float32, without clustering, from matrix "
-        "products of the same size; `centerclip bench encoder` measures a model."
+        "A model is fetched once. Speeds are estimates for this machine, from matrix products of the same sizes, in "
+        "float32 and without clustering. `centerclip bench encoder` measures."
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
-    help="Make the tables and figures of the paper, on its benchmarks or, scaled down, on a laptop.",
+    help="Make tables and figures of the paper. In full, or scaled to a laptop.",
     no_args_is_help=True,
 )
 
@@ -31,7 +31,7 @@ def list_reports(
     gpus: Annotated[int, Option(min=1, help="Estimate the hours of each table on this many GPUs.")] = 8,
     as_json: AsJson = False,
 ) -> None:
-    """List every table and figure."""
+    """List all tables and figures."""
     from ..reports.catalogue import expected_hours, make_plans, reports
 
     rows = []
@@ -58,43 +58,51 @@ def list_reports(
 
 @app.command(epilog="Example: centerclip report run methods --data minivtt --root DATA/minivtt --quick")
 def run(
-    names: Annotated[list[str], Argument(metavar="NAME...", help="Names that `centerclip report list` shows, or all.")],
+    names: Annotated[list[str], Argument(metavar="NAME", help="Names from `centerclip report list`, or all.")],
     root: Annotated[
         Path | None,
-        Option(help="Folder of the benchmark, or one with a sub-folder for each: msrvtt, msvd, lsmdc, activitynet."),
+        Option(help="Folder of the benchmark, or of several in sub-folders msrvtt, msvd, lsmdc, activitynet."),
     ] = None,
     data: Annotated[
         Literal["paper", "minivtt"],
-        Option(help="paper: the paper's benchmarks; minivtt: the same scaled to a small model, on a laptop."),
+        Option(help="paper: the paper's benchmarks; minivtt: the same, scaled to a small model on a laptop."),
     ] = "paper",
     model: Annotated[
         str | None,
-        Option(help="Model that runs start from, or that tsne and centres show.", show_default="the recipe's, or demo"),
+        Option(help="Model that runs start from, or that tsne and centres draw.", show_default="the recipe's, or demo"),
     ] = None,
     training: Annotated[
         bool, Option("--training/--no-training", help="Train each row, or only add its clustering to the model.")
     ] = True,
-    quick: Annotated[bool, Option("--quick", help="One epoch for each row.")] = False,
+    quick: Annotated[bool, Option("--quick", help="One epoch per row.")] = False,
     seeds: Annotated[int, Option(min=1, help="Train each row with this many seeds.")] = 1,
-    jobs: Annotated[int, Option(min=1, help="Runs at the same time on a CPU, which share its cores.")] = 1,
-    from_logs: Annotated[bool, Option("--from-logs", help="Rebuild from finished runs, without data.")] = False,
+    from_logs: Annotated[bool, Option("--from-logs", help="Rebuild from finished runs; needs no data.")] = False,
     select_on: Annotated[
         str | None,
-        Option(help="Split that chooses the best epoch.", show_default="the protocol's: test if published, else val"),
+        Option(
+            help="Split on which the best epoch is chosen.", show_default="the protocol's: test if published, else val"
+        ),
     ] = None,
     protocol: Protocol = None,
+    test_on: Annotated[
+        Path | None,
+        Option(help="Test on the test split of this folder, such as minivtt-order, instead of the benchmark's."),
+    ] = None,
     video: Annotated[
-        Path | None, Option(help="Video of tsne and centres.", show_default="the first bundled clip")
+        Path | None, Option(help="Video for tsne and centres.", show_default="the first bundled clip")
     ] = None,
     clustering: Annotated[
-        str | None, Option(help="Clustering of tsne and centres.", show_default="the model's, or k-medoids++")
+        str | None, Option(help="Clustering for tsne and centres.", show_default="the model's, or k-medoids++")
     ] = None,
-    runs: Annotated[Path, Option(help="Where runs are kept; finished ones are not repeated.")] = Path("runs/reports"),
+    runs: Annotated[Path, Option(help="Folder of the runs; finished ones are not repeated.")] = Path("runs/reports"),
     output: Annotated[Path, Option("--output", "-o", help="Folder for the tables and figures.")] = Path("reports"),
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make tables and figures. The same command resumes what was stopped."""
+    """Make tables and figures.
+
+    The same command again resumes what was stopped.
+    """
     from ..reports.catalogue import find_report, make_plans, reports
 
     chosen = list(reports().values()) if names == ["all"] else [find_report(name) for name in dict.fromkeys(names)]
@@ -109,7 +117,7 @@ def run(
         for report in tables
     }
     every = [plan for each in plans.values() for plan in each]
-    outcomes = _outcomes(every, None if from_logs else root, runs, workers, seeds=seeds, jobs=jobs, quiet=as_json)
+    outcomes = _outcomes(every, None if from_logs else root, runs, workers, seeds=seeds, test_on=test_on, quiet=as_json)
     if outcomes is None:
         return
     rows = iter(outcomes)
@@ -119,13 +127,14 @@ def run(
             content = json.dumps({"report": report.name, "files": [str(path) for path in files]})
             typer.echo(content if as_json else "Wrote " + " and ".join(map(str, files)))
         else:
-            _write(report, [next(rows) for _ in plans[report.name]], output, small=small, as_json=as_json)
+            some = [next(rows) for _ in plans[report.name]]
+            _write(report, some, output, small=small, other=test_on is not None, as_json=as_json)
 
 
 @app.command("training-free", epilog="Example: centerclip report training-free demo --root DATA/minivtt")
 def training_free(
-    model: Annotated[str, Argument(help="Hub name or model folder; demo is the bundled model.")],
-    root: Annotated[Path, Option(help="Folder with videos and a captions.csv, or of the benchmark.")],
+    model: Annotated[str, Argument(help="Hub name or model folder; demo is the bundled model of MiniVTT.")],
+    root: Annotated[Path, Option(help="Folder of the benchmark, or with videos and a captions.csv.")],
     benchmark: Annotated[str, Option(help="Format of the data.")] = "folder",
     split: Annotated[str, Option(help="Split to search.")] = "test",
     frames: Annotated[int, Option(min=1, help="Frames per video.")] = 12,
@@ -135,48 +144,74 @@ def training_free(
         Option(
             "--setting",
             metavar="SETTING",
-            help="Only this clustering; repeat for more.",
-            show_default="sweeps of B, K and S",
+            help="Only this clustering. Repeatable.",
+            show_default="some of every kind",
         ),
     ] = None,
-    runs: Annotated[Path, Option(help="Where results are kept; they are not computed again.")] = Path(
+    timed: Annotated[bool, Option("--time", help="Also measure times; nothing else may run meanwhile.")] = False,
+    chosen_on: Annotated[
+        Path | None, Option(help="Mark the settings that were best in an earlier report on other data: its JSON file.")
+    ] = None,
+    runs: Annotated[Path, Option(help="Folder of the results; they are not computed again.")] = Path(
         "runs/training-free"
     ),
     output: Annotated[Path, Option("--output", "-o", help="Folder for the table and the figure.")] = Path("reports"),
-    name: Annotated[str, Option(help="Name of these files, without suffix.")] = "training-free",
+    name: Annotated[str, Option(help="Name of these files, without a suffix.")] = "training-free",
     as_json: AsJson = False,
 ) -> None:
-    """Add clustering to a model without training it, in many ways, and measure how much recall each costs."""
-    from ..data import load
-    from ..model import CenterCLIP
-    from ..plots.figures import draw_sweep
-    from ..reports.training_free import run_settings, settings_table, sweep_points, sweep_settings, to_json
+    """Add clustering without training.
 
+    In many settings: what each saves, and what it costs in recall.
+    """
+    from ..data import load
+    from ..errors import ReportError
+    from ..model import CenterCLIP
+    from ..plots.figures import draw_frontier
+    from ..reports.catalogue import frontier_settings
+    from ..reports.frontier import setting_points, settings_table, to_json
+    from ..reports.training_free import run_settings
+
+    chosen: list[str] = []
+    if chosen_on is not None:
+        try:
+            chosen = json.loads(chosen_on.expanduser().read_text(encoding="utf-8"))["best"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ReportError(f"{chosen_on} is not the JSON file of this report: {error!r}") from error
     opened = CenterCLIP.from_pretrained(model, clustering="none", frames=frames, similarity_rule=rule)
     data = load(benchmark, root.expanduser(), split)
     sizes = {"blocks": len(opened.attachment.blocks), "patches": opened.attachment.patches, "frames": frames}
+    labels = frontier_settings(**sizes)
     with progress("videos", quiet=as_json) as bar:
-        results = run_settings(opened, data, settings or sweep_settings(**sizes), runs, on_progress=bar)
+        results = run_settings(opened, data, settings or labels, runs, timed=timed, on_progress=bar)
     local = Path(model).expanduser()
     folder = "/".join(local.resolve().parts[-2:])  # with its parent: the model of every training run is called best
-    table = settings_table(results, folder if local.exists() else model)
-    content = to_json(results)
+    points = setting_points(results, labels)
+    table = settings_table(results, points, folder if local.exists() else model, chosen)
+    content = to_json(results, points)
     files = table.write(output / name, content)
-    if not settings:
-        files += draw_sweep(results, sweep_points(**sizes), output / name, caption=table.label)
+    files += draw_frontier(points, output / name, title="Clustering without training", caption=table.label)
     _print(table, content, files, as_json)
 
 
 def _outcomes(
-    plans: "list[Plan]", root: Path | None, runs: Path, workers: int | None, *, seeds: int, jobs: int, quiet: bool
+    plans: "list[Plan]",
+    root: Path | None,
+    runs: Path,
+    workers: int | None,
+    *,
+    seeds: int,
+    test_on: Path | None,
+    quiet: bool,
 ) -> "list[Outcome] | None":
     """The rows, run or read from finished runs; None on the processes that do not print."""
     if not plans:
         return []
+    from ..data import load
     from ..reports.runs import Callbacks, read_all, run_all
 
+    other = None if test_on is None else load("folder", test_on.expanduser(), "test")
     if root is None:
-        return read_all(plans, runs, seeds=seeds)
+        return read_all(plans, runs, seeds=seeds, test_on=other)
     from ..distributed import processes
 
     with processes() as group, progress(quiet=quiet or not group.main) as bar:
@@ -186,22 +221,40 @@ def _outcomes(
             on_step=lambda at: bar.kind("steps of this run", at.step, at.steps),
         )
         outcomes = run_all(
-            plans, root.expanduser(), runs, group, seeds=seeds, jobs=jobs, workers=workers, callbacks=callbacks
-        )
+            plans, root.expanduser(), runs, group, seeds=seeds, workers=workers, test_on=other,
+            callbacks=callbacks,
+        )  # fmt: skip
         return outcomes if group.main else None
 
 
-def _write(report: "Report", outcomes: "list[Outcome]", output: Path, *, small: bool, as_json: bool) -> None:
+def _write(
+    report: "Report", outcomes: "list[Outcome]", output: Path, *, small: bool, other: bool, as_json: bool
+) -> None:
     from ..reports.table import make_table, to_json
+
+    name = f"{report.name}-{outcomes[0].seeds.results[0].fingerprint}" if other else report.name  # beside the usual
 
     table = make_table(report, outcomes, small=small)
     content = to_json(report, outcomes, small=small)
-    files = table.write(output / report.name, content)
+    if report.kind == "frontier":
+        from ..plots.figures import draw_frontier
+        from ..reports.frontier import best, outcome_points, with_arithmetic
+
+        points = outcome_points(outcomes, small=small)
+        table = with_arithmetic(table, points, outcomes)
+        content["best"] = [point.setting for point in best(points)]
+        for row, point in zip(content["rows"], points, strict=True):
+            row["arithmetic"] = point.arithmetic
+        files = table.write(output / name, content)
+        files += draw_frontier(points, output / name, title=table.title, caption=table.label)
+        _print(table, content, files, as_json)
+        return
+    files = table.write(output / name, content)
     if report.kind != "table":
         from ..plots.figures import draw_curves, draw_gains
 
         draw = draw_curves if report.kind == "curves" else draw_gains
-        files += draw(report, outcomes, output, small=small)
+        files += draw(report, outcomes, output / name, small=small)
     _print(table, content, files, as_json)
 
 

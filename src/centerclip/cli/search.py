@@ -43,7 +43,7 @@ def seconds(text: str) -> float:
     except ValueError:
         parts = [-1.0]
     if min(parts) < 0 or len(parts) > 3 or not math.isfinite(sum(parts)):
-        raise typer.BadParameter(f"{text!r} is not a length; write seconds, or 1:30")
+        raise typer.BadParameter(f"{text!r} is not a length of time; write seconds, or 1:30")
     return sum(part * 60**place for place, part in enumerate(reversed(parts)))
 
 
@@ -53,49 +53,56 @@ def search(
         Argument(metavar="SENTENCE", help="What the video shows, or what is said in it.", show_default=False),
     ] = None,
     folder: IndexFolder = None,
-    image: Annotated[Path | None, Option(help="An image that looks similar.")] = None,
-    video: Annotated[Path | None, Option(help="A clip that looks similar.")] = None,
+    image: Annotated[Path | None, Option(help="Find what looks like this image.")] = None,
+    video: Annotated[Path | None, Option(help="Find what looks like this clip.")] = None,
     where: Annotated[
         Literal["all", "video", "text"],
-        Option("--in", help="Look at what is shown (video), at what is said and written (text), or at both."),
+        Option("--in", help="Match the picture (video), what is said and written (text), or both (all)."),
     ] = "all",
-    top: Annotated[int, Option("--top", "-n", min=1, help="Most hits to show.")] = 10,
-    moments: Annotated[bool, Option("--moments", help="Rank moments: a video can appear several times.")] = False,
-    below: Annotated[Path | None, Option("--folder", help="Only files below this folder.")] = None,
-    name: Annotated[str | None, Option(help="Part of the file name, or a pattern: 'IMG_*'.")] = None,
+    top: Annotated[int, Option("--top", "-n", min=1, help="Maximum number of hits.")] = 10,
+    moments: Annotated[bool, Option("--moments", help="Rank moments: a video can appear more than once.")] = False,
+    below: Annotated[Path | None, Option("--folder", help="Only files in this folder and its sub-folders.")] = None,
+    name: Annotated[str | None, Option(help="Only files with this in their name, or a pattern: 'IMG_*'.")] = None,
     min_duration: Annotated[
-        float | None, Option(parser=seconds, metavar="TIME", help="Only videos at least so long: 90 or 1:30.")
+        float | None, Option(parser=seconds, metavar="TIME", help="Only videos at least this long: 90 or 1:30.")
     ] = None,
     max_duration: Annotated[
-        float | None, Option(parser=seconds, metavar="TIME", help="Only videos at most so long: 90 or 1:30.")
+        float | None, Option(parser=seconds, metavar="TIME", help="Only videos at most this long: 90 or 1:30.")
     ] = None,
     after: Annotated[
-        str | None, Option(metavar="DATE", help="Files changed on this day or later: 2024, 2024-05 or 2024-05-31.")
+        str | None,
+        Option(metavar="DATE", help="Only files changed on or after this date: 2024, 2024-05 or 2024-05-31."),
     ] = None,
-    before: Annotated[str | None, Option(metavar="DATE", help="Files changed before this day.")] = None,
+    before: Annotated[str | None, Option(metavar="DATE", help="Only files changed before this date.")] = None,
     recorded_after: Annotated[
-        str | None, Option(metavar="DATE", help="Recorded on this day or later, by what the file itself says.")
+        str | None,
+        Option(metavar="DATE", help="Only videos recorded on or after this date, according to their metadata."),
     ] = None,
-    recorded_before: Annotated[str | None, Option(metavar="DATE", help="Recorded before this day.")] = None,
-    camera: Annotated[str | None, Option(help="Part of the camera's make and model.")] = None,
+    recorded_before: Annotated[
+        str | None, Option(metavar="DATE", help="Only videos recorded before this date.")
+    ] = None,
+    camera: Annotated[str | None, Option(help="Only this camera: part of its make or model.")] = None,
     near: Annotated[
-        str | None, Option(metavar="LAT,LON,KM", help="Recorded at most so far from a place: 52.37,4.89,10.")
+        str | None,
+        Option(metavar="LAT,LON,KM", help="Only videos recorded within KM kilometres of a place: 52.37,4.89,10."),
     ] = None,
-    only: Annotated[Literal["all", "videos", "photos"], Option(help="Look at videos or photographs alone.")] = "all",
-    min_score: Annotated[float | None, Option(help="Leave out hits below this score.")] = None,
-    show_all: Annotated[bool, Option("--all", help="List near-duplicates as hits of their own.")] = False,
+    only: Annotated[Literal["all", "videos", "photos"], Option(help="Search only videos or only photos.")] = "all",
+    min_score: Annotated[float | None, Option(help="Leave out hits with a lower score.")] = None,
+    show_all: Annotated[bool, Option("--all", help="List near-duplicates as separate hits.")] = False,
     sharpen: Annotated[
         bool,
-        Option("--sharpen", help="Read the moments of the first five hits again, as finely as can be, and keep that."),
+        Option(
+            "--sharpen", help="Index the moments of the first five hits again, at --detail fine, and search once more."
+        ),
     ] = False,
     save: Annotated[Path | None, Option(metavar="DIR", help="Save each hit as a clip in this folder.")] = None,
     exact: Annotated[
-        bool, Option("--exact", help="Cut clips at the exact frame: encode them again instead of copying.")
+        bool, Option("--exact", help="With --save: start at the exact frame, by re-encoding instead of copying.")
     ] = False,
     handles: Annotated[
         float,
         Option(
-            parser=seconds, metavar="TIME", help="Seconds before and after each moment, with --save and --timeline."
+            parser=seconds, metavar="TIME", help="Time added before and after each moment by --save and --timeline."
         ),
     ] = "0.5",  # type: ignore[assignment] # a parser is given text
     timeline: Annotated[
@@ -112,16 +119,16 @@ def search(
     open_player: Annotated[bool, Option("--open", help="Play the best moment in a video player.")] = False,
     thumbnails: Annotated[
         bool | None,
-        Option("--thumbnails/--no-thumbnails", help="Show a frame per hit.", show_default="if the terminal can"),
+        Option("--thumbnails/--no-thumbnails", help="Show a frame of each hit.", show_default="if the terminal can"),
     ] = None,
     device: Device = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, Option("--csv", help="Print comma-separated values.")] = False,
 ) -> None:
-    """Find videos by a sentence, an image, a clip, or several of them: "like this clip, but at night".
+    """Search by a sentence, an image or a clip.
 
-    Words are also looked for in subtitles, chapters, titles and names: '"as it stands"' finds just that, zep* all words
-    that begin so.
+    They combine: "like this clip, but at night". Words are also looked up in subtitles, chapters, titles and file
+    names, where '"as it stands"' matches that exact phrase, and zep* every word that begins with zep.
     """
     sentence = " ".join(words) if words else None
     if sentence is None and image is None and video is None:
@@ -129,16 +136,18 @@ def search(
     if sentence is not None and not sentence.strip():
         raise typer.BadParameter("the sentence is empty")
     if timeline is not None and timeline.suffix.lower() not in TIMELINES:
-        raise typer.BadParameter(f"{timeline} is no timeline; name it {', '.join(TIMELINES)}", param_hint="--timeline")
+        raise typer.BadParameter(
+            f"{timeline} is not a timeline file; its name must end in {', '.join(TIMELINES)}", param_hint="--timeline"
+        )
     if as_json and as_csv:
-        raise typer.BadParameter("choose one of --json and --csv")
+        raise typer.BadParameter("give either --json or --csv")
     if where == "text" and (sentence is None or image is not None or video is not None):
-        raise typer.BadParameter("--in text takes words alone: leave out --image and --video")
+        raise typer.BadParameter("--in text needs a sentence, without --image and --video")
     # One sentence gains nothing from NumPy's threads, and on a busy machine waits for them. Before NumPy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ..search import SearchError, VideoIndex
+    from ..search.filters import near_of, seconds_of
     from ..search.query import is_english
-    from ..search.results import near_of, seconds_of
 
     dates = {"--after": after, "--before": before}
     dates |= {"--recorded-after": recorded_after, "--recorded-before": recorded_before}
@@ -243,9 +252,9 @@ def _print_csv(results: "Results") -> None:
 
 def _why_nothing(index: "VideoIndex", where: str, *, filtered: bool) -> str:
     if not index.status().videos:
-        return f"The index {index.folder} is empty. Add videos with: centerclip index FOLDER"
+        return f"The index {index.address} is empty. Add videos with: centerclip index FOLDER"
     if where == "text":
-        return "Nothing found: no subtitle, chapter, title or name has one of these words."
+        return "Nothing found: none of these words is in a subtitle, chapter, title or file name."
     return f"Nothing found: no {'video passes the filters' if filtered else 'other video is in the index'}."
 
 
@@ -255,7 +264,7 @@ def _print_hits(results: "Results", thumbnails: bool | None) -> None:
     console = Console(soft_wrap=True, highlight=False)
     for rank, hit in enumerate(results, 1):
         if rank == results.likely + 1:
-            console.print("Less likely:" if results.likely else "Not sure about these. Nearest first:")
+            console.print("Less likely:" if results.likely else "Probably none of these matches. The closest ones:")
         _print_hit(console, rank, hit)
     if thumbnails or (thumbnails is None and console.is_terminal and console.color_system == "truecolor"):
         from ..plots.hits import print_thumbnails

@@ -1,6 +1,6 @@
 """``centerclip serve``: a page in the browser to search with, and a REST API; ``centerclip mcp``: tools for agents."""
 
-import os
+import ipaddress
 import re
 import secrets
 import socket
@@ -12,6 +12,7 @@ from platformdirs import user_config_path
 from typer import Option
 
 from ..errors import CenterClipError
+from ..files import cache_folder
 from .common import Device, IndexFolder
 
 LOCAL = "127.0.0.1"
@@ -20,7 +21,7 @@ PORT = 8000
 MIN_TOKEN_LENGTH = 8
 
 
-Host = Annotated[str, Option(help="Address to listen on. 0.0.0.0 lets other machines in; they need the token.")]
+Host = Annotated[str, Option(help="Address to listen on. 0.0.0.0 accepts other machines, which need the token.")]
 Port = Annotated[
     int | None,
     Option(min=0, max=65535, help="Port; 0 takes any free one.", show_default=f"{PORT}, or the next free one"),
@@ -29,7 +30,7 @@ Token = Annotated[
     str | None,
     Option(
         envvar="CENTERCLIP_TOKEN",
-        help="Secret that clients have to send.",
+        help="Secret that clients must send.",
         show_default="none on this machine; the one of --token-file with another --host",
     ),
 ]
@@ -37,7 +38,7 @@ TokenFile = Annotated[
     Path | None,
     Option(
         metavar="FILE",
-        help="File that keeps the token; made with a new one if it is not there.",
+        help="File that holds the token; created with a new token if it does not exist.",
         show_default="token in the user's config folder",
     ),
 ]
@@ -60,7 +61,7 @@ def serve(
             metavar="DIR",
             exists=True,
             file_okay=False,
-            help="Allow folders below this one to be added from the page, and videos removed from the index.",
+            help="Let the page add folders below this one, and remove videos from the index.",
             show_default="no folders",
         ),
     ] = None,
@@ -69,34 +70,62 @@ def serve(
         Option(metavar="URL", help="Let pages of this site use the API (CORS): https://example.org. Repeatable."),
     ] = None,
     root_path: Annotated[
-        str, Option(metavar="PATH", help="Path under which a proxy shows the server: /clips.", show_default="/")
+        str, Option(metavar="PATH", help="Path below which a proxy serves this server: /clips.", show_default="/")
     ] = "",
+    sharpen: Annotated[
+        bool,
+        Option(help="Index a moment more finely when it is played; --no-sharpen never changes the index."),
+    ] = True,
+    workers: Annotated[
+        int,
+        Option(
+            min=1,
+            help="Server processes, each with its own copy of the model. The limits on connections, requests, uploads "
+            "and wrong tokens are shared; each process converts one piece at a time.",
+        ),
+    ] = 1,
+    proxy: Annotated[
+        list[str] | None,
+        Option(
+            metavar="ADDRESS",
+            help="Trust X-Forwarded-For from this proxy: an address, or a network such as 10.0.0.0/8. Repeatable.",
+        ),
+    ] = None,
     cache: Cache = None,
     open_page: Annotated[
-        bool, Option("--open/--no-open", help="Open the page in the browser, if there is a desktop.")
+        bool, Option("--open/--no-open", help="Open the page in a browser, if there is a desktop.")
     ] = True,
-    verbose: Annotated[bool, Option("--verbose", help="Print what the server does.")] = False,
+    verbose: Annotated[bool, Option("--verbose", help="Log what the server does.")] = False,
 ) -> None:
-    """Open a page to search with: type a sentence, see the moments, play them. Ctrl-C stops."""
+    """Serve a page to search with, and a REST API.
+
+    Type a sentence, see the moments, play them. Ctrl-C stops the server.
+    """
     for origin in allow_origin or ():
         if not re.fullmatch(r"https?://[^/*\s]+", origin):
             raise typer.BadParameter(f"write it as https://example.org, not {origin}", param_hint="--allow-origin")
-    # NumPy's threads wait for the next product with the processor running, which the model needs. Before its import.
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+    for address in proxy or ():
+        try:
+            ipaddress.ip_network(address, strict=False)
+        except ValueError as error:
+            raise typer.BadParameter(f"write it as 10.0.0.1 or 10.0.0.0/8: {error}", param_hint="--proxy") from error
+    if workers > 1 and allow_folders is not None:
+        raise typer.BadParameter("--allow-folders works with one process only: leave out --workers")
     from ..integrations.desktop import has_desktop
     from ..search import VideoIndex
     from ..server import ServeSettings
     from ..server.library import index_command
-    from ..server.run import bind, serve
-    from ..server.settings import cache_folder
+    from ..server.run import bind, serve, serve_with_workers
 
     token = _token(token, token_file, host)
     settings = ServeSettings(
         token=token,
         folders=allow_folders,
+        sharpen=sharpen,
         origins=tuple(allow_origin or ()),
         root_path=f"/{root_path.strip('/')}".rstrip("/"),
         cache=cache or cache_folder(),
+        proxies=tuple(proxy or ()),
     )
     listening = bind(host, PORT if port is None else port, try_next=port is None)
     address = _address(host, listening.getsockname()[1], token)
@@ -106,13 +135,18 @@ def serve(
         typer.echo("The connection is not encrypted: use a network that you trust, or an HTTPS proxy.", err=True)
     index = VideoIndex(folder, device=device)
     if index.model_version() is None:
-        typer.echo(f"There is no index in {index.folder} yet. Make one with: {index_command(index.folder)}", err=True)
+        typer.echo(f"There is no index in {index.address} yet. Make one with: {index_command(index.address)}", err=True)
     if open_page and has_desktop():
         import webbrowser
 
         webbrowser.open(address)
+    log_level = "info" if verbose else "warning"
+    if workers > 1:
+        index.close()
+        serve_with_workers(folder, device, settings, listening, workers, log_level=log_level)
+        return
     try:
-        serve(index, settings, listening, log_level="info" if verbose else "warning")
+        serve(index, settings, listening, log_level=log_level)
     except KeyboardInterrupt:
         typer.echo("Stopped.", err=True)
 
@@ -120,25 +154,26 @@ def serve(
 def mcp(
     folder: IndexFolder = None,
     device: Device = None,
-    http: Annotated[bool, Option("--http", help="Listen on a port, instead of standard input and output.")] = False,
+    http: Annotated[bool, Option("--http", help="Serve over HTTP instead of standard input and output.")] = False,
     host: Host = LOCAL,
     port: Port = None,
     token: Token = None,
     token_file: TokenFile = None,
     allow_write: Annotated[
         Path | None,
-        Option(metavar="DIR", file_okay=False, help="Let agents save clips, in this folder.", show_default="read only"),
+        Option(metavar="DIR", file_okay=False, help="Let agents save clips in this folder.", show_default="read only"),
     ] = None,
     cache: Cache = None,
 ) -> None:
-    """Let an agent search the videos: a server of the Model Context Protocol. docs/agents.md has the settings."""
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+    """Serve search tools to an agent (MCP).
+
+    The Model Context Protocol, over standard input and output or HTTP. docs/agents.md has the settings for agents.
+    """
     from ..integrations.mcp import make_mcp, mcp_app
     from ..search import VideoIndex
     from ..server import ServeSettings
     from ..server.middleware import MCP_PATH, is_this_machine
     from ..server.run import bind, http_server
-    from ..server.settings import cache_folder
 
     settings = ServeSettings(token=_token(token, token_file, host) if http else None, cache=cache or cache_folder())
     index = VideoIndex(folder, device=device, create=False)

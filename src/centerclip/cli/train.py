@@ -25,22 +25,26 @@ def train(
         Path | None, Option("--output", "-o", help="Folder of the run.", show_default="runs/RECIPE")
     ] = None,
     overrides: Annotated[
-        list[str] | None, Option("--set", metavar="SETTING=VALUE", help="Change a setting: train.lr=1e-5.")
+        list[str] | None,
+        Option("--set", metavar="SETTING=VALUE", help="Change a setting of the recipe: train.lr=1e-5. Repeatable."),
     ] = None,
     protocol: Protocol = None,
     select_on: Annotated[
-        str | None, Option(help="Split that chooses the best epoch.", show_default="the recipe's")
+        str | None, Option(help="Split on which the best epoch is chosen.", show_default="the recipe's")
     ] = None,
     allow_missing: AllowMissing = False,
     workers: Annotated[
         int | None,
-        Option(min=0, help="Decoding processes of each training process.", show_default="its share of the cores"),
+        Option(min=0, help="Decoding processes per training process.", show_default="its share of the cores"),
     ] = None,
-    show_list: Annotated[bool, Option("--list", help="List the built-in recipes.")] = False,
-    show: Annotated[bool, Option("--show", help="Show every setting of the recipe and stop.")] = False,
+    show_list: Annotated[bool, Option("--list", help="List the built-in recipes and exit.")] = False,
+    show: Annotated[bool, Option("--show", help="Print every setting of the recipe and exit.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train by a recipe. The same command again resumes a stopped run."""
+    """Train a model by a recipe.
+
+    The same command again resumes a run that was stopped. `torchrun -m centerclip train ...` uses several GPUs.
+    """
     from ..training.recipe import find_recipe, read_recipe, settings_help, to_toml
 
     if show_list:
@@ -97,9 +101,9 @@ def _run(
         group.barrier()
         say(f"Training on {data.train}, choosing the epoch on {data.select}, protocol {plan.protocol}")
         if plan.data.validate_on == plan.data.test:
-            say("Warning: the best epoch is chosen on the test split, so its numbers on that split are too good.")
+            say("Warning: the best epoch is chosen on the test split, so the numbers on that split are too optimistic.")
         if finished(folder):
-            say(f"{folder} has a finished run; remove it to train again.")
+            say(f"The run in {folder} is finished; remove the folder to train again.")
         else:
             with progress("training", quiet=as_json or not group.main) as bar:
                 run(plan, data, folder, group, workers=workers, on_step=lambda step: _show(bar, step),

@@ -51,7 +51,7 @@ def open_backbone(name: str | Path, *, revision: str | None = None, trust_torchs
 
     Args:
         name: ``"openai/clip-vit-base-patch32"``, a folder in that format, an OpenAI, CLIP4Clip or CenterCLIP
-            checkpoint file, or ``"demo"``, the bundled model.
+            checkpoint file, or ``"demo"``, the bundled model of MiniVTT.
         revision: a branch, tag or commit of the model on the hub; its main branch by default.
         trust_torchscript: open a TorchScript archive that OpenAI did not publish; this runs the code inside.
     """

@@ -24,6 +24,7 @@ from ..files import move_into_place, scratch_folder, write_atomic
 from .attachment import Attachment, attach, detach
 from .backbone import Backbone, open_backbone, saved_clustering
 from .hub import PREPROCESSOR_FILES, SETTINGS_FILE, TEMPORAL_FILE
+from .packed import pack_layers
 from .pipeline import Bools, Deliver, Floats, Ids, Pixels, Window, encode_in_order, read_squares, to_window
 from .temporal import TemporalTransformer
 from .token_ids import clean_text
@@ -334,6 +335,23 @@ class CenterCLIP(nn.Module):
             segments, counts = self.video_features(pixels, torch.from_numpy(mask))
         return segments.float().cpu().numpy(), counts.cpu().numpy()
 
+    def encode_segments(self, rgb: Pixels, lengths: Sequence[int], *, half: bool = True) -> Floats | None:
+        """As :meth:`VideoEncoder.encode_segments`."""
+        vectors = np.empty((len(lengths), self.width), dtype=np.float32)
+        starts, attached = np.cumsum([0, *lengths]), self.attachment
+        shape = {"window": self.frames, "blocks": self.blocks, "patches": attached.patches}
+        for n in sorted(set(lengths)):
+            places = np.flatnonzero(np.equal(lengths, n))
+            setting = attached.setting.for_segment(n, **shape) if self.temporal is None else None
+            if setting is None:
+                return None
+            frames = rgb[(starts[places][:, None] + np.arange(n)).reshape(-1)]
+            with self.inference(half=half), attached.for_segments(setting, n):
+                pixels = self.preprocess.normalise(torch.from_numpy(frames).to(self.device))
+                found = self.backbone.get_image_features(pixel_values=pixels).pooler_output
+                vectors[places] = normalize(found.float(), dim=1).cpu().numpy()
+        return vectors
+
     @contextmanager
     def record_centres(self) -> Iterator[list[Ids]]:
         """As :meth:`VideoEncoder.record_centres`."""
@@ -585,6 +603,11 @@ class CenterCLIP(nn.Module):
         for module in self.backbone.modules():
             if isinstance(module, nn.Linear | nn.Conv2d):  # autocast would round them anew for every batch
                 module.to(torch.bfloat16)
+        if hasattr(self.backbone, "set_attn_implementation"):
+            self.backbone.set_attn_implementation("eager")  # torch's own takes twice as long in bfloat16 on a CPU
+        # A torch that was built without oneDNN does not have the function.
+        if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            pack_layers(self.backbone.vision_model)
 
     def _squares(self, video: Video, times: Times | None) -> tuple[Pixels, Bools, tuple[float, float]]:
         """rgb ``[T, size, size, 3]``, mask ``[T]``, and the seconds that the frames cover."""

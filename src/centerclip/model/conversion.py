@@ -9,9 +9,9 @@ The vision tower is kept whole, with a name for what each block gives, and cut w
 another setting needs no other copy of the weights.
 """
 
+import csv
 import hashlib
 import json
-import os
 import shutil
 import sys
 import threading
@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import bundled
 from ..errors import ModelError, first_line
-from ..files import PARTIAL, lock_file, move_into_place, scratch_folder, write_atomic
+from ..files import PARTIAL, cache_folder, lock_file, move_into_place, scratch_folder, write_atomic
 from .backbone import load_preprocess
 from .hub import CONFIG_FILE, PREPROCESSOR_FILES, SETTINGS_FILE, SMALL_FILES, TEMPORAL_FILE, read_json
+from .token_ids import SentenceTokenizer
 from .vectors import fingerprint_of
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class Form:
     width: int  # of the vectors
     files: dict[str, dict[str, int]]  # precision -> name and size of its files
     report: dict[str, Any]  # what was measured of the precisions where it was exported
+    portable: bool  # whether the 8-bit weights are exact on every processor
 
     def graph(self, tower: str, precision: str) -> Path:
         """The file of a graph."""
@@ -68,12 +71,9 @@ def graph_name(tower: str, precision: str) -> str:
     return f"{tower}.onnx" if precision == "float32" else f"{tower}-{precision}.onnx"
 
 
-def cache_folder() -> Path:
-    """Where converted models are kept: ``$CENTERCLIP_CACHE``, else the user's cache."""
-    from platformdirs import user_cache_path
-
-    named = os.environ.get("CENTERCLIP_CACHE")
-    return (Path(named).expanduser() if named else user_cache_path("centerclip", appauthor=False)) / "onnx"
+def converted_folder() -> Path:
+    """Where converted models are kept."""
+    return cache_folder() / "onnx"
 
 
 def find_form(folder: Path) -> Form | None:
@@ -94,7 +94,10 @@ def read_form(folder: Path) -> Form | None:
             return None
         if not all(Path(name).name == name for each in files.values() for name in each):
             return None
-        form = Form(folder, str(line["fingerprint"]), **numbers, files=files, report=dict(line.get("report") or {}))
+        if "source" in line and "portable" not in line:  # made with a scale for each run; they can be made anew
+            files["int8"] = {}
+        report, portable = dict(line.get("report") or {}), bool(line.get("portable", True))
+        form = Form(folder, str(line["fingerprint"]), **numbers, files=files, report=report, portable=portable)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no such file, or another program's
         return None
     return form if any(form.has(precision) for precision in PRECISIONS) else None
@@ -119,23 +122,36 @@ def convert(folder: Path) -> Form:
     return form
 
 
-def add_int8(form: Form, samples: "Callable[[], Pixels]") -> Form:
+def add_int8(form: Form, samples: "Callable[[], Pixels]", *, portable: bool = True) -> Form:
     """The same form with 8-bit weights beside those in float32.
 
     Args:
         form: in the cache.
         samples: gives frames ``[V, T, size, size, 3]`` of some videos: what is rounded is chosen on them.
+        portable: for other processors too, not only for this one.
     """
-    if form.has("int8"):
+    if _has_int8(form, portable):
         return form
     with _one_at_a_time(form.folder.parent), said("Making 8-bit weights; this is done once"):
-        return _write(form.folder, lambda scratch: _write_int8(form, scratch, samples()), {})
+        form = read_form(form.folder) or form  # another process may have been quicker
+        if _has_int8(form, portable):
+            return form
+        report_file(form.fingerprint, form).unlink(missing_ok=True)  # it is of other weights
+        return _write(form.folder, lambda scratch: _write_int8(form, scratch, samples(), portable), {})
+
+
+def _has_int8(form: Form, portable: bool) -> bool:
+    """Whether a form has 8-bit weights that are exact here, and, if they are to be portable, on every processor."""
+    from .quantise import is_exact
+
+    # A cache may be shared by machines: weights that were made on another one need not be exact on this one.
+    return form.has("int8") and (form.portable or (not portable and is_exact()))
 
 
 def report_file(fingerprint: str, form: Form | None = None) -> Path:
     """Where it is kept what was measured of a model's precisions: beside a form in the cache, else alone there."""
-    cached = form is not None and form.folder.parent == cache_folder()
-    return (form.folder if form and cached else cache_folder() / fingerprint) / "precision.json"
+    cached = form is not None and form.folder.parent == converted_folder()
+    return (form.folder if form and cached else converted_folder() / fingerprint) / "precision.json"
 
 
 def load_report(path: Path) -> dict[str, Any]:
@@ -260,30 +276,37 @@ def _write_float32(folder: Path, scratch: Path) -> dict[str, Any]:
     }
 
 
-def _write_int8(form: Form, scratch: Path, samples: "Pixels") -> dict[str, Any]:
-    """Write the graphs of a form with 8-bit weights."""
+def _write_int8(form: Form, scratch: Path, samples: "Pixels", portable: bool) -> dict[str, Any]:
+    """Write the graphs of a form with 8-bit weights; returns what is said about them."""
     import onnx
     import onnxruntime
 
     from .graphs import save
-    from .quantise import layer_inputs, quantise_text, quantise_vision
+    from .quantise import is_exact, layer_inputs, quantise
 
-    ((graph, weights),) = vision_parts(form, "float32", [], biased=False)
-    watched = onnx.load_from_string(graph)
-    for name in layer_inputs(watched):
-        watched.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry(WEIGHTS_FOLDER, str(weights))
-    float32 = onnxruntime.InferenceSession(watched.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    ((vision, weights),) = vision_parts(form, "float32", [], biased=False)
+    feeds = {"vision": [{"rgb": sample} for sample in samples], "text": _sample_sentences(form)}
     for tower in TOWERS:
-        model = onnx.load(str(form.graph(tower, "float32")))
-        if tower == "vision":
-            quantise_vision(model, float32, samples)
-            del float32
-        else:
-            quantise_text(model)
+        file = form.graph(tower, "float32")
+        watched = onnx.load_from_string(vision) if tower == "vision" else onnx.load(str(file), load_external_data=False)
+        for name in layer_inputs(watched):
+            watched.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+        options = onnxruntime.SessionOptions()
+        options.add_session_config_entry(WEIGHTS_FOLDER, str(weights))
+        float32 = onnxruntime.InferenceSession(watched.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        model = onnx.load(str(file))
+        quantise(model, float32, feeds[tower], portable=portable)
         save(model, scratch / graph_name(tower, "int8"))
-    return {}
+    return {"portable": portable or not is_exact()}
+
+
+def _sample_sentences(form: Form) -> list[dict[str, Any]]:
+    """What the bundled clips show, as the text tower takes it."""
+    folder = Path(read_json(form.folder / SETTINGS_FILE)[LINE]["source"])
+    tokenizer = SentenceTokenizer(folder, read_json(folder / CONFIG_FILE))
+    with (bundled.FILM / "clips.csv").open(encoding="utf-8", newline="") as lines:
+        tokens = [tokenizer([row["query"]]) for row in csv.DictReader(lines)]
+    return [{"input_ids": ids, "attention_mask": mask} for ids, mask in tokens]
 
 
 def _write(target: Path, write: Callable[[Path], dict[str, Any]], more: dict[str, Any]) -> Form:
@@ -318,7 +341,7 @@ def _move_in(scratch: Path, target: Path, settings: dict[str, Any]) -> None:
 def _cached(folder: Path) -> Path:
     """Where the form of a model's folder is kept: it changes with the folder's weights, settings and our format."""
     key = json.dumps([FORMAT, str(folder.resolve()), _stamps(folder)])
-    return cache_folder() / hashlib.blake2b(key.encode(errors="surrogateescape"), digest_size=12).hexdigest()
+    return converted_folder() / hashlib.blake2b(key.encode(errors="surrogateescape"), digest_size=12).hexdigest()
 
 
 def _stamps(folder: Path) -> dict[str, list[int]]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,15 +25,16 @@ import numpy as np
 
 from ..bundled import resolve_model
 from ..cluster import Setting
-from ..cluster.segments import reduce_stage
+from ..cluster.segments import Centers, reduce_stage
+from ..cluster.setting import Stage
 from ..errors import TORCH_LINE, MissingExtra, ModelError, SettingError, WrongWeights, first_line
-from ..parallel import usable_cores
+from ..parallel import one_blas_thread, usable_cores
 from .backbone import load_preprocess, read_settings, saved_clustering
 from .conversion import (
     WEIGHTS_FOLDER,
     add_int8,
-    cache_folder,
     convert,
+    converted_folder,
     export_form,
     find_form,
     keep_report,
@@ -49,11 +51,11 @@ from .precision import (
     EXACT,
     WINDOW_FRAMES,
     Closeness,
+    calibration_windows,
     choose,
     compare,
     processor_flags,
     read_report,
-    sample_windows,
 )
 from .token_ids import SentenceTokenizer
 from .vectors import Protocol, segment_mask
@@ -67,11 +69,10 @@ Engine = Literal["auto", "onnxruntime", "torch"]
 Precision = Literal["auto", "float32", "int8", "bfloat16"]
 # In the order in which they are preferred; those of other onnxruntime packages (onnxruntime-gpu, onnxruntime-directml).
 GPU_PROVIDERS = ("CUDAExecutionProvider", "DmlExecutionProvider", "CoreMLExecutionProvider")
-MAX_TOKENS = {"clip_text_model": 77, "siglip_text_model": 64, "bert": 512}  # where the configuration does not say
 SMALL_BYTES = 16 * 2**20  # a smaller vision tower takes no longer than decoding: 8 bits would gain nothing
 BATCH_BYTES = 256 * 2**20  # tokens that wait between two parts of the tower
 MAX_BATCH = 32
-CALIBRATED = 3  # of the sample windows, every third decides what is rounded
+MAX_SENTENCES = 64  # of a run: the values of thousands would not fit into memory
 
 
 def open_encoder(
@@ -143,7 +144,7 @@ def why_not(folder: Path, clustering: Setting | None = None) -> str:
     if setting.chooser is not None or (clustering is None and settings.get("chooser")):
         return "a clustering method of your own"
     if setting.needs_torch:
-        return f"the method {setting.method} is for torch alone"
+        return f'"{setting}" is for torch alone'
     if find_form(folder) is not None:
         return ""
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", "vocab.txt")):
@@ -175,7 +176,7 @@ def export_model(name: str | Path, target: Path, *, precision: str = "auto") -> 
     reason = why_not(folder, Setting())
     if reason:
         raise ModelError(f"{name} cannot be exported: {reason}")
-    encoder = OnnxEncoder(folder, clustering="none", device="cpu", precision=precision)
+    encoder = OnnxEncoder(folder, clustering="none", device="cpu", precision=precision, portable=True)
     precisions = [encoder.precision]
     if precision == "auto" and encoder.precision != EXACT and encoder._form.has(EXACT):
         precisions.insert(0, EXACT)
@@ -211,6 +212,7 @@ class OnnxEncoder:
         frames: of a window; the folder's by default, else 12.
         device: ``"cpu"`` leaves out a GPU that this ``onnxruntime`` package could use.
         precision: ``"auto"``, ``"float32"`` or ``"int8"``.
+        portable: 8-bit weights are for other processors too, not only for this one.
 
     Raises:
         ModelError: the model or the precision cannot be used.
@@ -226,12 +228,13 @@ class OnnxEncoder:
         frames: int | None = None,
         device: str | None = None,
         precision: str = "auto",
+        portable: bool = False,
     ) -> None:
         self.folder = folder
         self._config = check_config(folder)
         saved = read_settings(folder / SETTINGS_FILE)
         self._form = convert(folder)
-        self.report = {**self._form.report, **load_report(report_file(self._form.fingerprint, self._form))}
+        self.report = self._load_report()
         self._providers = _providers(device)
         self._vision_config = self._config.get("vision_config") or {}
         self.preprocess = load_preprocess(folder, self._vision_config.get("image_size", 224))
@@ -243,7 +246,7 @@ class OnnxEncoder:
         self._tokenizer: SentenceTokenizer | None = None
         self._text: InferenceSession | None = None
         self.frames = frames or saved.get("frames", 12)
-        self.precision = self._choose_precision(precision)
+        self.precision = self._choose_precision(precision, portable)
         try:
             usual = saved_clustering(saved, folder / SETTINGS_FILE) if clustering is None else clustering
             self.set_clustering(usual)
@@ -292,6 +295,11 @@ class OnnxEncoder:
         self._setting = setting.check(blocks=self._form.blocks, frames=frames, patches=self._form.patches)
         self.frames = frames
         self._parts: list[InferenceSession] = []
+
+    @property
+    def _weighs(self) -> bool:
+        """Whether parts of the tower take a ``bias`` for the sizes of clusters."""
+        return any(part.proportional for part in self._setting.parts)
 
     def in_precision(self, precision: str) -> "OnnxEncoder":
         """The same model in another precision, whether that is close to float32 or not: to compare them."""
@@ -347,25 +355,54 @@ class OnnxEncoder:
         size = self.preprocess.size
         if rgb.dtype != np.uint8 or rgb.shape[1:] != (self.frames, size, size, 3):
             raise ModelError(f"expected uint8 [V, {self.frames}, {size}, {size}, 3], got {rgb.dtype} {list(rgb.shape)}")
-        parts = self._vision()
         # A frame that only repeats the one before, and a segment of nothing else, need not be computed again.
         repeats = _repeats(rgb)
-        hidden = self._run(parts[0], repeats, rgb=rgb.reshape(-1, size, size, 3))
+        hidden = self._run(self._vision()[0], repeats, rgb=rgb.reshape(-1, size, size, 3))
         sizes = None
         for number, stage in enumerate(self._setting.stages):
-            start = time.perf_counter()
-            reduced = reduce_stage(
-                hidden, self._setting, number, frames=self.frames, prefix=self._form.prefix, sizes=sizes
-            )
-            self.clustering_seconds += time.perf_counter() - start
-            if self._recorded is not None and reduced.ids is not None:
-                self._recorded.append(reduced.ids)
-            sizes, bias = reduced.sizes, reduced.bias
-            inputs = {f"hidden_{stage.block}": reduced.tokens, **({} if bias is None else {"bias": bias})}
+            reduced = self._reduce(hidden, self._setting, number, frames=self.frames, sizes=sizes)
+            sizes = reduced.sizes
             repeats = _repeated_segments(repeats, stage.segments)
-            hidden = self._run(parts[number + 1], repeats, **inputs)
+            hidden = self._run(self._vision()[number + 1], repeats, **self._inputs(stage, reduced))
         vectors = _normalised(hidden).reshape(len(rgb), -1, self.width)
         return vectors, segment_mask(mask, vectors.shape[1], self.protocol)
+
+    def encode_segments(self, rgb: Pixels, lengths: Sequence[int], *, half: bool = True) -> Floats | None:
+        """As :meth:`VideoEncoder.encode_segments`."""
+        shape = {"window": self.frames, "blocks": self.blocks, "patches": self._form.patches}
+        settings = {n: self._setting.for_segment(n, **shape) for n in sorted(set(lengths))}
+        if None in settings.values():
+            return None
+        first, *others = self._vision()
+        hidden = first.run(None, {"rgb": rgb})[0]
+        if not others:
+            return _normalised(hidden)
+        starts = np.cumsum([0, *lengths])
+        vectors = np.empty((len(lengths), self.width), dtype=np.float32)
+        for n, setting in settings.items():
+            assert setting is not None
+            places = np.flatnonzero(np.equal(lengths, n))
+            rows = (starts[places][:, None] + np.arange(n)).reshape(-1)
+            reduced = self._reduce(hidden[rows], setting, 0, frames=n)
+            vectors[places] = others[0].run(None, self._inputs(setting.stages[0], reduced))[0]
+        return _normalised(vectors)
+
+    def _reduce(self, hidden: Floats, setting: Setting, number: int, *, frames: int, sizes: Any = None) -> Centers:
+        """Run a stage of a setting, counting its time and what it keeps."""
+        start = time.perf_counter()
+        with one_blas_thread():
+            reduced = reduce_stage(hidden, setting, number, frames=frames, prefix=self._form.prefix, sizes=sizes)
+        self.clustering_seconds += time.perf_counter() - start
+        if self._recorded is not None and reduced.ids is not None:
+            self._recorded.append(reduced.ids)
+        return reduced
+
+    def _inputs(self, stage: Stage, reduced: Centers) -> dict[str, Any]:
+        """What the part of the tower after a stage takes."""
+        bias = reduced.bias
+        if bias is None:  # of a stage whose clusters weigh the same
+            bias = np.zeros(reduced.tokens.shape[:2], dtype=np.float32)
+        return {f"hidden_{stage.block}": reduced.tokens, **({"bias": bias} if self._weighs else {})}
 
     def encode_sentences(self, texts: Sequence[str]) -> Floats:
         """Sentences to vectors ``[B, D]`` of norm 1."""
@@ -373,17 +410,22 @@ class OnnxEncoder:
             return np.zeros((0, self.width), dtype=np.float32)
         with self._lock:
             if self._text is None or self._tokenizer is None:
-                text = self._config.get("text_config") or {}
-                kind = text.get("model_type") or f"{self._config.get('model_type')}_text_model"
-                context = text.get("max_position_embeddings") or MAX_TOKENS.get(kind, 77)
-                self._tokenizer = SentenceTokenizer(self.folder, self._config, self._max_tokens or context)
+                self._tokenizer = SentenceTokenizer(self.folder, self._config, self._max_tokens)
                 threads = 1 if self.precision == "int8" else usable_cores()
                 self._text = self._session(self._form.graph("text", self.precision), threads=threads)
-        if self.precision != "int8" or len(texts) == 1:
+        # 8-bit products are short: threads that share one would wait for each other, so each takes some sentences. They
+        # are padded to the longest of their part.
+        workers = min(usable_cores(), len(texts)) if self.precision == "int8" else 1
+        order = np.argsort([len(text) for text in texts], kind="stable")
+        parts = np.array_split(order, max(workers, -(-len(texts) // MAX_SENTENCES)))
+        if len(parts) == 1:
             return _normalised(self._encode_tokens(texts))
-        # With 8 bits one by one, each in a thread: a batch is padded to its longest sentence, and takes no less time.
-        with ThreadPoolExecutor(usable_cores()) as pool:
-            return _normalised(np.concatenate(list(pool.map(self._encode_tokens, ([text] for text in texts)))))
+        vectors = np.empty((len(texts), self.width), dtype=np.float32)
+        with ThreadPoolExecutor(workers) as pool:
+            encoded = pool.map(self._encode_tokens, ([texts[place] for place in part] for part in parts))
+            for part, found in zip(parts, encoded, strict=True):
+                vectors[part] = found
+        return _normalised(vectors)
 
     def _encode_tokens(self, texts: Sequence[str]) -> Floats:
         """Sentences to vectors ``[B, D]``, in one run of the text tower."""
@@ -396,8 +438,7 @@ class OnnxEncoder:
     def _run(self, session: "InferenceSession", repeats: Bools, **inputs: Any) -> Any:
         """Run a part of the tower on whole videos, one after the other: together they would only leave the cache.
 
-        With 8 bits a scale is shared by all tokens of a run, and a video must not depend on others either. A GPU takes
-        them together. Rows that are marked in ``repeats`` ``[V, rows]`` get what the row before gets.
+        A GPU takes them together. Rows that are marked in ``repeats`` ``[V, rows]`` get what the row before gets.
         """
         step = repeats.size if self.on_gpu else repeats.shape[1]
         results = []
@@ -414,8 +455,7 @@ class OnnxEncoder:
         with self._lock:
             if not self._parts:
                 cuts = [stage.block for stage in self._setting.stages]
-                biased = self._setting.proportional
-                graphs = vision_parts(self._form, self.precision, cuts, biased=biased)
+                graphs = vision_parts(self._form, self.precision, cuts, biased=self._weighs)
                 self._parts = [self._session(graph, weights) for graph, weights in graphs]
             return self._parts
 
@@ -441,7 +481,7 @@ class OnnxEncoder:
                 "model is converted again then"
             ) from error
 
-    def _choose_precision(self, wanted: str) -> str:
+    def _choose_precision(self, wanted: str, portable: bool) -> str:
         """The precision to run in. 8-bit weights are made, and compared with float32, where they may be used."""
         if wanted not in ("auto", EXACT, "int8"):
             raise ModelError(f'ONNX Runtime has no precision "{wanted}": choose auto, {EXACT} or int8')
@@ -450,7 +490,7 @@ class OnnxEncoder:
             if not has_exact:
                 raise ModelError(f"{self.folder} holds 8-bit weights alone; choose int8, or export it in float32")
             return EXACT
-        self._add_int8()
+        self._add_int8(portable)
         if not self._form.has("int8"):
             if wanted == "int8":
                 raise ModelError(f"{self.folder} holds no 8-bit weights; choose {EXACT}, or export it with int8")
@@ -463,10 +503,16 @@ class OnnxEncoder:
             raise ModelError(f"int8 is not close enough to float32 with {self.folder}: {closeness.complaint}")
         return choose(self.report, ["int8"]) if wanted == "auto" else "int8"
 
-    def _add_int8(self) -> None:
+    def _add_int8(self, portable: bool = False) -> None:
         """Make 8-bit weights, where the model is in the cache and has none."""
-        if self._form.has(EXACT) and self._form.folder.parent == cache_folder():
-            self._form = add_int8(self._form, lambda: sample_windows(self.preprocess)[::CALIBRATED])
+        if self._form.has(EXACT) and self._form.folder.parent == converted_folder():
+            samples = partial(calibration_windows, self.preprocess)
+            self._form = add_int8(self._form, samples, portable=portable)
+            self.report = self._load_report()
+
+    def _load_report(self) -> dict[str, Any]:
+        """What was measured of the precisions, where the model was exported or here."""
+        return {**self._form.report, **load_report(report_file(self._form.fingerprint, self._form))}
 
     def _is_small(self) -> bool:
         return Path(f"{self._form.graph('vision', EXACT)}.data").stat().st_size < SMALL_BYTES

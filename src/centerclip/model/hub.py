@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..bundled import DEMO, SMALL, has_small, resolve_model
+from ..bundled import SMALL, resolve_model
 from ..errors import TORCH_LINE, ModelError, ModelNotFound, NotADualEncoder, WrongWeights, first_few, first_line
 from ..extend import backbones
 from ..files import lock_file, move_into_place, write_atomic
@@ -64,7 +64,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 PLAIN_NAME = re.compile(r"[\w.-]+")  # of a file: no path
 OFFLINE_HINT = (
     "Try again with a connection, or use a model on this machine: a folder that save_pretrained wrote "
-    f"(--model my-folder), or the small one that comes with CenterCLIP (--model {SMALL if has_small() else DEMO})"
+    f"(--model my-folder), or the small one that comes with CenterCLIP (--model {SMALL})"
 )
 
 OnBytes = Callable[[int, int], object]  # (bytes that are here, bytes in all)
@@ -114,8 +114,6 @@ def default_model() -> tuple[str, str]:
     store = _store(DEFAULT_MODEL)
     snapshot = _cached_snapshot(store, None)
     if snapshot and not _missing_files(snapshot, exported=True):
-        return DEFAULT_MODEL, ""
-    if not has_small():
         return DEFAULT_MODEL, ""
     if constants.HF_HUB_OFFLINE:
         return SMALL, "HF_HUB_OFFLINE is set"

@@ -32,6 +32,7 @@ Bools = NDArray[np.bool_]
 Ids = NDArray[np.int64]
 
 READ_AHEAD = 2  # batches that may wait, decoded, for the model
+MIN_DECODERS = 2  # the model need not wait for one slow file
 MAX_CPU_DECODERS = 4  # more would take the processor from the model
 MAX_GPU_DECODERS = 32  # for one GPU; it encodes faster than a few threads decode
 # What a bad file may raise; anything else is a bug.
@@ -91,6 +92,17 @@ class VideoEncoder(Protocol):
             segments ``[V, S, D]`` of norm 1, and which of them count, ``[V, S]``.
         """
 
+    def encode_segments(self, rgb: Pixels, lengths: Sequence[int], *, half: bool = True) -> Floats | None:
+        """Segments of any length to vectors ``[S, D]`` of norm 1; fewer frames cost less.
+
+        None where segments depend on each other, or are made in several stages: windows of them can be encoded.
+
+        Args:
+            rgb: the frames of all segments, one after the other: squares ``[N, size, size, 3]``.
+            lengths: frames of each segment, ``[S]``.
+            half: allow half precision on a GPU.
+        """
+
     def encode_sentences(self, texts: Sequence[str]) -> Floats:
         """Sentences to vectors ``[B, D]`` of norm 1."""
 
@@ -112,6 +124,7 @@ class Window(NamedTuple):
 
     rgb: Pixels  # [T, size, size, 3]
     mask: Bools | None = None  # [T], False where a frame only fills up a short video; None when all are real
+    lengths: tuple[int, ...] = ()  # frames of each segment, where they differ: there are any number of frames then
 
 
 Deliver = Callable[[int, Window], None]  # the number of a window in its video, and the window
@@ -263,11 +276,30 @@ def to_window(preprocess: "Preprocess", rgb: Pixels, frames: int) -> tuple[Pixel
     return squares[np.searchsorted(chosen, places)], np.arange(frames) < len(rgb)
 
 
+def encode_segments(model: VideoEncoder, rgb: Pixels, lengths: Sequence[int], *, half: bool = True) -> Floats:
+    """Segments of as many frames as the model's own have, or fewer, to vectors ``[S, D]``.
+
+    The arguments are those of :meth:`VideoEncoder.encode_segments`. Where that cannot be, frames are repeated until
+    all segments are equally long, and fill windows of the model.
+    """
+    vectors = model.encode_segments(rgb, lengths, half=half)
+    if vectors is None:
+        places, rows, start = model.frames // model.segments, [], 0
+        for n in lengths:
+            rows += [start + place * n // places for place in range(places)]
+            start += n
+        rows += rows[-1:] * (-len(rows) % model.frames)
+        windows = rgb[rows].reshape(-1, model.frames, *rgb.shape[1:])
+        padded, _ = model.encode_windows(windows, np.ones(windows.shape[:2], dtype=bool), half=half)
+        vectors = padded.reshape(-1, model.width)[: len(lengths)]
+    return vectors
+
+
 def default_decoders(model: VideoEncoder) -> int:
     """Threads that decode: enough to keep the model busy; few enough, on a CPU, to leave it the processor."""
     if model.on_gpu:
         return min(MAX_GPU_DECODERS, cores_per_rank())
-    return max(1, min(MAX_CPU_DECODERS, cores_per_rank() // 2))
+    return max(MIN_DECODERS, min(MAX_CPU_DECODERS, cores_per_rank() // 2))
 
 
 def _encode(
@@ -282,6 +314,10 @@ def _encode(
         windows: list[Window] = []
         for decoded, number in todo[first : first + batch_size]:
             window = decoded.windows.pop(number)
+            if window.lengths:
+                vectors = encode_segments(model, window.rgb, window.lengths, half=half)
+                decoded.vectors[number] = vectors, np.ones(len(vectors), dtype=bool)
+                continue
             if decoded.last is not None and _is_same(decoded.last[1], window):
                 repeated.append((decoded, number, decoded.last[0]))
                 continue

@@ -161,16 +161,25 @@ def compare(exact: "VideoEncoder", lower: "VideoEncoder", clustering: str) -> Cl
 
 def sample_windows(preprocess: "Preprocess") -> Pixels:
     """Frames to compare on, ``[WINDOWS, WINDOW_FRAMES, size, size, 3]``: of photographs, then drawn ones."""
-    clips = list(find_videos(bundled.FILM))
-    clips = clips[:: max(1, 2 * len(clips) // WINDOWS)][: WINDOWS // 2]
+    windows = _film_windows(preprocess, 0)
+    windows += [drawn_frames(preprocess.size, WINDOW_FRAMES, seed) for seed in range(WINDOWS - len(windows))]
+    return np.stack(windows)
+
+
+def calibration_windows(preprocess: "Preprocess") -> Pixels:
+    """Frames that decide what is rounded, ``[V, WINDOW_FRAMES, size, size, 3]``: of other clips."""
+    return np.stack([*_film_windows(preprocess, 1), drawn_frames(preprocess.size, WINDOW_FRAMES, WINDOWS)])
+
+
+def _film_windows(preprocess: "Preprocess", first: int) -> list[Pixels]:
+    """Frames of some of the bundled clips."""
     windows = []
-    for clip in clips:
+    for clip in list(find_videos(bundled.FILM))[first::6][: WINDOWS // 2]:
         try:
             windows.append(read_squares(preprocess, clip, WINDOW_FRAMES).rgb)
         except (VideoError, OSError):
             continue
-    windows += [drawn_frames(preprocess.size, WINDOW_FRAMES, seed) for seed in range(WINDOWS - len(windows))]
-    return np.stack(windows)
+    return windows
 
 
 def drawn_frames(size: int, count: int, seed: int = 0) -> Pixels:

@@ -1,20 +1,20 @@
 """8-bit weights for the graphs of a model: as quick as the processor allows, as close to float32 as that leaves it.
 
-There are two kinds of 8-bit product. The quickest (``MatMulInteger``) has one scale for all tokens of a video, and
-weights of 7 bits: without VNNI instructions, sums of full products overflow. In the other (``MatMulNBits``) every token
-and every few weights have a scale, and nothing overflows: it takes nearly twice the time, and errs a fifth as much.
+There are two kinds of 8-bit product. The quick one (``MatMulIntegerToFloat``) has a scale for every token and one for
+every column of the weights. In the other (``MatMulNBits``) every few weights have a scale too: it takes twice the time,
+and is for layers that the quick one would distort, as measured on samples. In neither does a token depend on others of
+a batch. The first layer and the last stay in float32: they cost little.
 
-The text tower, whose few tokens leave time, has the second kind throughout, and a scale for each row of its table of
-word vectors; so a sentence does not depend on the others of a batch. The vision tower has it where the quick one would
-distort a layer, as measured on sample frames: a few tokens are far larger than the others there, as before an MLP's
-second layer in the middle of CLIP. What a layer norm gives is divided by a factor a channel, and the weights behind it
-are multiplied by that: the result is the same, and both are easier to round (SmoothQuant, Xiao et al. 2023). The first
-layer and the last stay in float32: they cost little.
+What a layer norm gives is divided by a factor a channel, and the weights behind it are multiplied by that: the result
+is the same, and both are easier to round (SmoothQuant, Xiao et al. 2023). What a GELU gives is never far below zero:
+moved up by that much, all 8 bits are for values that occur, and the weights say what to take off again.
+
+Some processors add up two products of 8-bit numbers in 16 bits, where full weights overflow. A model that is made for
+others has weights of 7 bits in the quick products; one that is made where it runs has 8 if they are exact there.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,23 +25,27 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 Array = NDArray[np.float32]
+Feeds = Sequence[dict[str, NDArray[Any]]]  # inputs of a tower, one run after the other
 # A layer and its weight -> the nodes and constants in its place.
 Product = Callable[["NodeProto", Array], "tuple[list[NodeProto], dict[str, Any]]"]
 MICROSOFT = "com.microsoft"
-WEIGHT_RANGE = 64  # 7 bits and a sign
+PORTABLE_RANGE, FULL_RANGE = 64, 127  # of weights in the quick products
 VISION_BLOCK, TEXT_BLOCK = 128, 32  # weights that share a scale in MatMulNBits: fewer err less and take longer
-PLAIN_ERROR = 0.001  # of a token's output, squared, relative, in the mean; a layer with more has many scales
-ROWS = 256  # tokens that the error is estimated on
+# Of a token's output, squared, relative, in the mean; a layer with more is not quick. A sentence has few tokens.
+VISION_ERROR, TEXT_ERROR = 0.001, 0.0003
+GELU_LEAST = 0.17  # below zero; CLIP's, which is nearly one, stays above that too
+ROWS = 512  # tokens that the error is estimated on
 PICKING = ("Slice", "Gather", "GatherND", "GatherElements", "Squeeze", "Unsqueeze")  # of one token: channels stay
 
 
-def quantise_vision(model: "ModelProto", float32: "InferenceSession", samples: NDArray[np.uint8]) -> None:
-    """Give the layers of a vision tower 8-bit weights, in place.
+def quantise(model: "ModelProto", float32: "InferenceSession", samples: Feeds, *, portable: bool) -> None:
+    """Give the layers of a tower 8-bit weights, in place.
 
     Args:
         model: the graph with its weights.
         float32: the same that also gives the inputs of the layers, see :func:`layer_inputs`.
-        samples: frames ``[V, T, size, size, 3]`` of some videos.
+        samples: inputs of the graph: what is rounded is chosen on them.
+        portable: for other processors too.
     """
     tower = _Tower(model)
     layers = [node for node in tower.layers() if not _is_edge(node)]
@@ -53,30 +57,50 @@ def quantise_vision(model: "ModelProto", float32: "InferenceSession", samples: N
         for node in behind:
             tower.change(node.input[1], tower.weight(node.input[1]) * factor[:, None])
         for name in {norm.output[0], *(node.input[0] for node in behind)}:
-            seen[name] = seen[name].divided(factor)
-    products: dict[str, Product] = {}
+            seen[name] = seen[name] / factor
+    is_text = "input_ids" in samples[0]
+    block, worst = (TEXT_BLOCK, TEXT_ERROR) if is_text else (VISION_BLOCK, VISION_ERROR)
+    largest = PORTABLE_RANGE if portable or not is_exact() else FULL_RANGE
+    products: dict[str, Product] = {node.name: _row_lookup for node in tower.tables()}
     for node in layers:
-        quick = _error(seen[node.input[0]], tower.weight(node.input[1])) <= PLAIN_ERROR
-        products[node.name] = _integer_product if quick else partial(_block_product, VISION_BLOCK)
+        rows, weight = seen[node.input[0]], tower.weight(node.input[1])
+        even: Array | None = None
+        shift = GELU_LEAST if tower.is_gelu(node.input[0]) else 0.0
+        error = _quick_error(rows, weight, shift, largest)
+        if error > worst and not shift:  # where no norm can take the factor, as in BERT
+            even = _smoothing(rows, [weight])
+            error = _quick_error(rows / even, weight * even[:, None], shift, largest)
+        is_quick = error <= worst or error <= _block_error(rows, weight, block)
+        quick = partial(_quick_product, shift, even, largest)
+        products[node.name] = quick if is_quick else partial(_block_product, block)
     tower.replace(products)
 
 
-def quantise_text(model: "ModelProto") -> None:
-    """Give the layers of a text tower 8-bit weights, in place."""
-    tower = _Tower(model)
-    product: Product = partial(_block_product, TEXT_BLOCK)
-    products = {node.name: product for node in tower.layers() if not _is_edge(node)}
-    tower.replace(products | {node.name: _row_lookup for node in tower.tables()})
-
-
 def layer_inputs(model: "ModelProto") -> list[str]:
-    """The values that :func:`quantise_vision` has to see: give the float32 graph these outputs."""
+    """The values that :func:`quantise` has to see: give the float32 graph these outputs."""
     return sorted({node.input[0] for node in _Tower(model).layers() if not _is_edge(node)})
 
 
 def _is_edge(node: "NodeProto") -> bool:
     """Whether a layer is the patch embedding or a projection into the joint space."""
     return "embeddings." in node.name or node.name.endswith("_projection")
+
+
+@cache
+def is_exact() -> bool:
+    """Whether this processor adds up products of full 8-bit numbers without overflow."""
+    from onnx import TensorProto, helper
+    from onnxruntime import InferenceSession, SessionOptions
+
+    node = helper.make_node("MatMulInteger", ["a", "b"], ["c"])
+    shapes = ("a", TensorProto.UINT8, ["M", 64]), ("b", TensorProto.INT8, [64, 32]), ("c", TensorProto.INT32, ["M", 32])
+    first, second, result = (helper.make_tensor_value_info(*each) for each in shapes)
+    graph = helper.make_graph([node], "exact", [first, second], [result])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+    session = InferenceSession(model.SerializeToString(), SessionOptions(), providers=["CPUExecutionProvider"])
+    weights = np.full((64, 32), FULL_RANGE, np.int8)
+    products = [session.run(None, {"a": np.full((rows, 64), 255, np.uint8), "b": weights})[0] for rows in (1, 64)]
+    return all((each == 64 * 255 * FULL_RANGE).all() for each in products)
 
 
 # ---- the graph ----------------------------------------------------------------------------------------------
@@ -89,6 +113,7 @@ class _Tower:
         self.model, self.graph = model, model.graph
         self.constants: dict[str, TensorProto] = {tensor.name: tensor for tensor in self.graph.initializer}
         self.readers: dict[str, list[NodeProto]] = {}
+        self.makers = {name: node for node in self.graph.node for name in node.output}
         for node in self.graph.node:
             for name in node.input:
                 self.readers.setdefault(name, []).append(node)
@@ -101,6 +126,14 @@ class _Tower:
         """What looks rows up in a constant table ``[V, W]`` of vectors."""
         looked_up = (node for node in self.graph.node if node.op_type == "Gather" and node.input[0] in self.constants)
         return [node for node in looked_up if self.weight(node.input[0]).ndim == 2]
+
+    def is_gelu(self, name: str) -> bool:
+        """Whether a value is what a GELU gives, or CLIP's: ``x * sigmoid(1.702 * x)``."""
+        maker = self.makers.get(name)
+        if maker is None or maker.op_type == "Gelu":
+            return maker is not None
+        parts = (self.makers.get(each) for each in maker.input)
+        return maker.op_type == "Mul" and any(part is not None and part.op_type == "Sigmoid" for part in parts)
 
     def norms(self, layers: "list[NodeProto]") -> "Iterator[tuple[NodeProto, list[NodeProto]]]":
         """The layer norms that feed nothing but layers, with those."""
@@ -155,24 +188,51 @@ class _Tower:
             self.model.opset_import.add(domain=MICROSOFT, version=1)
 
 
-def _integer_product(node: "NodeProto", weight: Array) -> "tuple[list[NodeProto], dict[str, Any]]":
-    """Input and weight in 8 bits; ONNX Runtime knows these nodes as one."""
-    from onnx import TensorProto, helper
+def _quick_product(
+    shift: float, factor: Array | None, largest: int, node: "NodeProto", weight: Array
+) -> "tuple[list[NodeProto], dict[str, Any]]":
+    """Input and weight in 8 bits: ``input / factor = scale of the token * (whole number - zero) - shift``."""
+    from onnx import helper
 
     (source, name), result = node.input, node.output[0]
-    values, scale = _rounded(weight)
-    arrays = {f"{name}/q": values.astype(np.int8), f"{name}/s": scale, f"{name}/z": np.zeros(len(scale), np.int8)}
-    quantised = [f"{source}/{part}" for part in ("q", "s", "z")]
-    nodes = [
-        helper.make_node("DynamicQuantizeLinear", [source], quantised, name=f"{source}/quantise"),
-        helper.make_node(
-            "MatMulInteger", [quantised[0], f"{name}/q", quantised[2], f"{name}/z"], [f"{result}/i"], name=f"{result}/i"
-        ),
-        helper.make_node("Cast", [f"{result}/i"], [f"{result}/f"], name=f"{result}/f", to=TensorProto.FLOAT),
-        helper.make_node("Mul", [quantised[1], f"{name}/s"], [f"{result}/s"], name=f"{result}/s"),
-        helper.make_node("Mul", [f"{result}/f", f"{result}/s"], [result], name=node.name),
-    ]
-    return nodes, arrays
+    steps, zero = (255, 0) if shift else (127, 128)
+    values, scale = _rounded(weight if factor is None else weight * factor[:, None], largest)
+    arrays = {
+        f"{name}/q": values.astype(np.int8),
+        f"{name}/s": scale,
+        "quantise/last": np.array([-1]),
+        "quantise/least": np.array(1e-12, np.float32),
+        "quantise/one": np.array(1, np.float32),
+        f"quantise/{steps}": np.array(1 / steps, np.float32),
+        f"quantise/zero {zero}": np.array(zero, np.uint8),
+    }
+    made = []
+
+    def add(operator: str, *inputs: str, to: str, **attributes: Any) -> str:
+        made.append(helper.make_node(operator, inputs, [to], name=to, **attributes))
+        return to
+
+    if factor is not None:
+        arrays[f"{name}/f"] = 1 / factor
+        source = add("Mul", source, f"{name}/f", to=f"{result}/even")
+    if shift:
+        arrays |= {f"quantise/{shift}": np.array(shift, np.float32), f"{name}/b": -shift * scale * values.sum(axis=0)}
+        moved = size = add("Add", source, f"quantise/{shift}", to=f"{source}/moved")
+    else:
+        moved, size = source, add("Abs", source, to=f"{source}/size")
+    top = add("ReduceMax", size, "quantise/last", to=f"{source}/top", keepdims=1)
+    top = add("Max", top, "quantise/least", to=f"{source}/bounded")
+    step = add("Mul", top, f"quantise/{steps}", to=f"{source}/s")
+    divided = add("Div", moved, step, to=f"{source}/divided")
+    whole = add("QuantizeLinear", divided, "quantise/one", f"quantise/zero {zero}", to=f"{source}/q")
+    inputs = (whole, f"{name}/q", "quantise/one", f"{name}/s", f"quantise/zero {zero}")
+    product = add("MatMulIntegerToFloat", *inputs, to=f"{result}/i", domain=MICROSOFT)
+    if shift:
+        product = add("Mul", product, step, to=f"{result}/f")
+        made.append(helper.make_node("Add", [product, f"{name}/b"], [result], name=node.name))
+    else:
+        made.append(helper.make_node("Mul", [product, step], [result], name=node.name))
+    return made, arrays
 
 
 def _block_product(block: int, node: "NodeProto", weight: Array) -> "tuple[list[NodeProto], dict[str, Any]]":
@@ -180,12 +240,8 @@ def _block_product(block: int, node: "NodeProto", weight: Array) -> "tuple[list[
     from onnx import helper
 
     inputs, outputs = weight.shape
-    blocks = -(-inputs // block)
-    padded = np.zeros((outputs, blocks * block), dtype=np.float32)
-    padded[:, :inputs] = weight.T
-    parts = padded.reshape(outputs, blocks, block)
-    scale = np.maximum(np.abs(parts).max(axis=2), 1e-12) / 127
-    values = (np.rint(parts / scale[:, :, None]) + 128).astype(np.uint8)
+    values, scale = _in_blocks(weight.T, block)
+    values = (values + 128).astype(np.uint8)
     name, sizes = node.input[1], {"K": inputs, "N": outputs, "bits": 8, "block_size": block}
     product = helper.make_node(
         "MatMulNBits",
@@ -196,7 +252,7 @@ def _block_product(block: int, node: "NodeProto", weight: Array) -> "tuple[list[
         accuracy_level=4,  # inputs in 8 bits too
         **sizes,
     )
-    return [product], {f"{name}/q": values, f"{name}/s": scale.astype(np.float32)}
+    return [product], {f"{name}/q": values, f"{name}/s": scale}
 
 
 def _row_lookup(node: "NodeProto", table: Array) -> "tuple[list[NodeProto], dict[str, Any]]":
@@ -214,60 +270,62 @@ def _row_lookup(node: "NodeProto", table: Array) -> "tuple[list[NodeProto], dict
     return nodes, {f"{name}/q": np.rint(table / scale).astype(np.int8), f"{name}/s": scale.astype(np.float32)}
 
 
-def _rounded(weight: Array) -> tuple[Array, Array]:
+def _rounded(weight: Array, largest: int) -> tuple[Array, Array]:
     """Whole numbers ``[K, N]`` and their scales ``[N]``."""
-    scale = np.maximum(np.abs(weight).max(axis=0), 1e-12) / WEIGHT_RANGE
+    scale = np.maximum(np.abs(weight).max(axis=0), 1e-12) / largest
     return np.rint(weight / scale), scale.astype(np.float32)
+
+
+def _in_blocks(rows: Array, block: int) -> tuple[Array, Array]:
+    """Rows ``[R, K]`` as whole numbers ``[R, blocks, block]``, zeros at the end, and their scales ``[R, blocks]``."""
+    blocks = -(-rows.shape[1] // block)
+    padded = np.zeros((len(rows), blocks * block), dtype=np.float32)
+    padded[:, : rows.shape[1]] = rows
+    parts = padded.reshape(len(rows), blocks, block)
+    scale = np.maximum(np.abs(parts).max(axis=2), 1e-12) / 127
+    return np.rint(parts / scale[:, :, None]), scale
 
 
 # ---- what is measured ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """The values that a layer took on samples."""
-
-    low: Array  # [K]
-    high: Array  # [K]
-    rows: Array  # [R, K]: some tokens
-
-    def divided(self, factor: Array) -> "_Seen":
-        return _Seen(self.low / factor, self.high / factor, self.rows / factor)
-
-
-def _watch(float32: "InferenceSession", names: Sequence[str], samples: NDArray[np.uint8]) -> dict[str, _Seen]:
+def _watch(float32: "InferenceSession", names: Sequence[str], samples: Feeds) -> dict[str, Array]:
+    """Some of the tokens that layers take on samples, ``[R, K]``."""
     random = np.random.default_rng(0)
-    parts: dict[str, list[_Seen]] = {name: [] for name in names}
+    rows: dict[str, list[Array]] = {name: [] for name in names}
     for sample in samples:
-        for name, values in zip(names, float32.run(list(names), {"rgb": sample}), strict=True):
+        for name, values in zip(names, float32.run(list(names), sample), strict=True):
             flat = values.reshape(-1, values.shape[-1])
-            rows = flat[random.permutation(len(flat))[: max(1, ROWS // len(samples))]]
-            parts[name].append(_Seen(flat.min(axis=0), flat.max(axis=0), rows))
-    return {
-        name: _Seen(
-            np.min([part.low for part in each], axis=0),
-            np.max([part.high for part in each], axis=0),
-            np.concatenate([part.rows for part in each]),
-        )
-        for name, each in parts.items()
-    }
+            rows[name].append(flat[random.permutation(len(flat))[: max(1, -(-ROWS // len(samples)))]])
+    return {name: np.concatenate(each) for name, each in rows.items()}
 
 
-def _smoothing(seen: _Seen, weights: Sequence[Array]) -> Array:
+def _smoothing(rows: Array, weights: Sequence[Array]) -> Array:
     """What to divide each channel by, ``[K]``: half way between even inputs and even weights."""
-    inputs = np.maximum(np.maximum(seen.high, -seen.low), 1e-5)
+    inputs = np.maximum(np.abs(rows).max(axis=0), 1e-5)
     largest = np.maximum(np.max([np.abs(weight).max(axis=1) for weight in weights], axis=0), 1e-5)
     factor = np.sqrt(inputs / largest)
     return np.asarray(factor / np.exp(np.log(factor).mean()), dtype=np.float32)
 
 
-def _error(seen: _Seen, weight: Array) -> float:
-    """The squared error of a token's output in 8 bits, relative to the output, in the mean."""
-    low, high = min(0.0, float(seen.low.min())), max(0.0, float(seen.high.max()))
-    step = max(high - low, 1e-12) / 255
-    zero = round(-low / step)
-    inputs = (np.clip(np.rint(seen.rows / step) + zero, 0, 255) - zero) * step
-    values, scale = _rounded(weight)
-    exact = seen.rows @ weight
-    squares = np.square(inputs @ (values * scale) - exact).sum(axis=1)
+def _quick_error(rows: Array, weight: Array, shift: float, largest: int) -> float:
+    """What a quick product adds to the outputs of a layer, see :func:`_relative_error`."""
+    moved = rows + np.float32(shift)
+    step = np.maximum(np.abs(moved).max(axis=1, keepdims=True), 1e-12) / (255 if shift else 127)
+    values, scale = _rounded(weight, largest)
+    return _relative_error((np.rint(moved / step) * step - np.float32(shift)) @ (values * scale), rows @ weight)
+
+
+def _block_error(rows: Array, weight: Array, block: int) -> float:
+    """The same of a product in blocks."""
+    products = []
+    for part in (rows, weight.T):
+        values, scale = _in_blocks(part, block)
+        products.append((values * scale[:, :, None]).reshape(len(part), -1))
+    return _relative_error(products[0] @ products[1].T, rows @ weight)
+
+
+def _relative_error(outputs: Array, exact: Array) -> float:
+    """The squared error of a token's output, relative to the output, in the mean over ``[R, N]``."""
+    squares = np.square(outputs - exact).sum(axis=1)
     return float((squares / np.maximum(np.square(exact).sum(axis=1), 1e-12)).mean())

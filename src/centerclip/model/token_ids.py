@@ -26,6 +26,7 @@ SPECIAL_TOKENS = ("<|startoftext|>", "<|endoftext|>")
 # CLIP's words, digits and signs, as its authors cut sentences.
 CLIP_PARTS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 PAD_TOKENS = {"clip": SPECIAL_TOKENS[1], "SiglipTokenizer": "</s>", "bert": "[PAD]"}  # where the folder does not say
+MAX_TOKENS = {"siglip": 64, "bert": 512}  # CLIP's are 77; where the configuration does not say
 PADS_LEFT = ("Siglip2Tokenizer", "GemmaTokenizer")  # where the folder does not say
 
 
@@ -44,13 +45,15 @@ class SentenceTokenizer:
     Args:
         folder: of the model: ``tokenizer.json``, or ``vocab.json`` and ``merges.txt`` (CLIP), or ``vocab.txt`` (BERT).
         config: what its ``config.json`` says.
-        max_tokens: longer sentences are cut.
+        max_tokens: longer sentences are cut; by default what the text tower takes.
     """
 
-    def __init__(self, folder: Path, config: dict[str, Any], max_tokens: int) -> None:
+    def __init__(self, folder: Path, config: dict[str, Any], max_tokens: int | None = None) -> None:
         path = folder / "tokenizer_config.json"
         settings = read_json(path) if path.is_file() else {}
-        kind = config.get("text_config", {}).get("model_type") or config.get("model_type") or ""
+        tower = config.get("text_config") or {}
+        kind = tower.get("model_type") or config.get("model_type") or ""
+        max_tokens = max_tokens or tower.get("max_position_embeddings") or MAX_TOKENS.get(kind.partition("_")[0], 77)
         self._name = str(settings.get("tokenizer_class") or "").removesuffix("Fast")
         self._is_clip, self._is_siglip = kind.startswith("clip"), config.get("model_type") == "siglip"
         try:

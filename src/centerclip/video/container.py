@@ -24,6 +24,7 @@ from av.packet import Packet
 from av.stream import Discard, Disposition
 from av.video.stream import VideoStream
 
+from ..files import is_address, path_of
 from ..parallel import decoder_threads
 from .errors import (
     EncryptedVideo,
@@ -234,7 +235,8 @@ def _open_on_device(name: str, limits: Limits, deadline: Deadline, hwaccel: str)
 def _open(name: str, limits: Limits, deadline: Deadline, hwaccel: HWAccel | None = None) -> InputContainer:
     try:
         return av.open(
-            f"file:{Path(name).absolute()}",  # the prefix, so that no part of a name is taken for a protocol
+            # The prefix, so that no part of a name is taken for a protocol.
+            path_of(name).open("rb") if is_address(name) else f"file:{Path(name).absolute()}",
             mode="r",
             options={"max_pixels": str(limits.pixels)},
             container_options={"protocol_whitelist": "file", "format_whitelist": CONTAINERS},
@@ -255,7 +257,7 @@ def check_file(name: str, limits: Limits = DEFAULT_LIMITS) -> None:
         VideoError: the type says why.
     """
     try:
-        status = Path(name).stat()
+        status = path_of(name).stat()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingFile(name, "there is no such file") from error
     except (OSError, ValueError) as error:
@@ -268,7 +270,7 @@ def check_file(name: str, limits: Limits = DEFAULT_LIMITS) -> None:
         raise NotAVideo(name, "the file is empty")
     if status.st_size > limits.bytes:
         raise TooLarge(name, f"{status.st_size:,} bytes, the limit is Limits(bytes={limits.bytes})")
-    if not os.access(name, os.R_OK):
+    if not (is_address(name) or os.access(name, os.R_OK)):
         raise UnreadableVideo(name, "no permission to read the file")
 
 
@@ -363,7 +365,7 @@ class Structure:
 
 def read_structure(path: str | Path) -> Structure:
     """Look at the outermost boxes of a file; reads a few bytes of each."""
-    with Path(path).open("rb") as file:
+    with path_of(path).open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)
         head = file.read(16)

@@ -16,7 +16,7 @@ from .timeline import Keyframe, PacketTable, Timeline, finished_timeline, repair
 CODECS_WITH_UNREFERENCED_FRAMES = {"h264", "hevc"}
 NEAR_PACKETS = 100  # ahead: so many are read sooner than sought
 MIN_DECODED_SHARE = 0.5  # of the frames; a video of which fewer decode is not worth calling readable
-Keep = Callable[[int, VideoFrame], None]
+Keep = Callable[[VideoFrame], None]
 
 
 class SeekMismatch(Exception):
@@ -33,7 +33,7 @@ def seek_frames(source: Source, table: PacketTable, chosen: Sequence[int], keep:
         source: an open file.
         table: its packets.
         chosen: ascending numbers of frames, without repeats.
-        keep: called with ``(place in chosen, frame)``.
+        keep: called with each of them, in their order.
 
     Raises:
         SeekMismatch: a frame came back damaged, out of place or not at all.
@@ -41,8 +41,8 @@ def seek_frames(source: Source, table: PacketTable, chosen: Sequence[int], keep:
     if table.seek_problem is not None:
         raise SeekMismatch(table.seek_problem)
     decoder = _SeekingDecoder(source, table, chosen)
-    for place, frame in enumerate(chosen):
-        keep(place, decoder.frame_at(table.timeline.pts[frame]))
+    for frame in chosen:
+        keep(decoder.frame_at(table.timeline.pts[frame]))
 
 
 def runs_of(table: PacketTable, chosen: Sequence[int]) -> list[list[int]]:
@@ -192,13 +192,13 @@ def decode_all(source: Source, table: PacketTable, chosen: Sequence[int], keep: 
     Args:
         source: a file that was just opened.
         table: its packets.
-        chosen: numbers of frames to keep, in the order that frames come, without repeats.
-        keep: called with ``(place in chosen, frame)``.
+        chosen: numbers of frames to keep, in the order that frames come.
+        keep: called with each of them that comes, in their order.
 
     Returns:
         The frames that came, and how many packets gave an error.
     """
-    places = {number: place for place, number in enumerate(chosen)}
+    wanted = set(chosen)
     times: list[int | None] = []
     last_duration, lost = 0, 0
     packets = source.packets()
@@ -219,8 +219,8 @@ def decode_all(source: Source, table: PacketTable, chosen: Sequence[int], keep: 
             lost += 1
             continue
         for frame in frames:
-            if len(times) in places:
-                keep(places[len(times)], frame)
+            if len(times) in wanted:
+                keep(frame)
             times.append(frame.pts)
             last_duration = frame.duration
     if len(times) < MIN_DECODED_SHARE * len(table.timeline):

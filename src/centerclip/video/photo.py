@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ..files import is_photo as is_photo
+from ..files import path_of
 from .container import DEFAULT_LIMITS, Limits, check_file
 from .errors import TooLarge, TruncatedVideo, UnreadableVideo, UnsupportedCodec
 from .info import Recording, camera_name, date_seconds, valid_place
@@ -64,7 +65,7 @@ def read_photo(path: str | PathLike[str], *, short_side: int | None = None, limi
     check_file(name, limits)
     formats = ("HEIF",) if _is_heif(name) else FORMATS
     try:
-        with Image.open(name, formats=formats) as image:
+        with path_of(name).open("rb") as file, Image.open(file, formats=formats) as image:
             recording = _recording(image)
             turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
             width, height = image.size[::-1] if turned else image.size
@@ -92,7 +93,7 @@ def read_photo(path: str | PathLike[str], *, short_side: int | None = None, limi
 
 def _is_heif(name: str) -> bool:
     """Whether a file is HEIC; Pillow is taught it then."""
-    with open(name, "rb") as file:  # noqa: PTH123 - a name may be anything
+    with path_of(name).open("rb") as file:
         head = file.read(12)
     if head[4:8] != b"ftyp" or head[8:12] not in HEIF_BRANDS:
         return False

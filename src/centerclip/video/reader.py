@@ -4,19 +4,17 @@ Streaming is one pass over the file with never more than a window in memory.
 """
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import groupby
 from os import PathLike, fspath
-from typing import Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import av
 import numpy as np
-from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from .container import DEFAULT_LIMITS, Deadline, Limits, Source, open_source, short_reason
@@ -60,10 +58,14 @@ class Window:
     Attributes:
         number: place of the window in the video, from 0.
         rgb: uint8 ``[T, H, W, 3]``, upright and with square pixels.
+        end: how far, in seconds, the video is read with it.
+        lengths: frames of each of its segments, where :func:`stream_segments` made them.
     """
 
     number: int
     rgb: NDArray[np.uint8]
+    end: float
+    lengths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -224,8 +226,8 @@ def stream_segments(
     path: str | PathLike[str],
     detail: Detail,
     frames: int,
-    segments: int,
-    deliver: Callable[[Window, float], None],
+    most: int,
+    deliver: Callable[[Window], None],
     *,
     on_length: Callable[[float], None] = lambda duration: None,
     short_side: int | None = None,
@@ -238,9 +240,9 @@ def stream_segments(
     Args:
         path: a video file.
         detail: how many frames to take.
-        frames: of a window.
-        segments: of a window. Of the last one only those count that have a span.
-        deliver: as for :func:`stream_windows`; with each window, how far in seconds the video is read.
+        frames: a window has as many, or with its last segment some more; the last one has fewer.
+        most: frames of a segment, whatever the detail says.
+        deliver: as for :func:`stream_windows`.
         on_length: called with the length of the video in seconds, when it is known.
         short_side: scale the frames so that their short side has this many pixels; None keeps the size.
         limits: bounds on what the file may cost. ``seconds`` holds for a window, not for the whole video.
@@ -256,28 +258,34 @@ def stream_segments(
         return even_frames(timeline, detail) if table is None else choose_frames(table, detail)
 
     def collect(source: Source, choice: Choice) -> _SegmentCollector:
-        return _SegmentCollector(source, choice, frames, segments, detail.together, deliver)
+        return _SegmentCollector(source, choice, frames, min(detail.together, most), deliver)
 
     return _read(fspath(path), choose, collect, short_side, limits, pool, hwaccel)
 
 
 Chosen = TypeVar("Chosen")
 Result = TypeVar("Result")
-Result_co = TypeVar("Result_co", covariant=True)
 Choose = Callable[[Timeline, PacketTable | None], Chosen]  # without a table: for a file read from start to end
 
 
-class _Collector(Protocol[Result_co]):
-    """Takes the chosen frames of one attempt to read a file."""
+class _Collector(Generic[Result]):
+    """Takes the chosen frames of one attempt to read a file, in their order: ``unique``, ascending numbers."""
 
-    unique: list[int]  # the numbers of the frames: ascending, without repeats
+    def __init__(self, source: Source, unique: list[int]) -> None:
+        self.source, self.unique, self.taken = source, unique, 0
 
-    def keep(self, place: int, rgb: NDArray[np.uint8], seconds: float) -> None: ...
+    def add(self, rgb: NDArray[np.uint8], timeline: Timeline) -> None:
+        """The next frame."""
+        self.take(rgb, timeline.seconds(self.unique[self.taken]))
+        self.taken += 1
 
-    @property
-    def complete(self) -> bool: ...
+    def take(self, rgb: NDArray[np.uint8], seconds: float) -> None:
+        """The frame that appears at a time; ``taken`` came before it."""
+        raise NotImplementedError
 
-    def result(self, timeline: Timeline, shown: tuple[int, int], note: str | None) -> Result_co: ...
+    def result(self, timeline: Timeline, shown: tuple[int, int], note: str | None) -> Result:
+        """What reading gives, when all have come."""
+        raise NotImplementedError
 
 
 def _read(
@@ -310,9 +318,8 @@ def _read(
         chosen = choose(timeline, None)
         with open_source(name, limits, deadline) as source:
             collector, convert = collect(source, chosen), FrameConverter(source, short_side)
-            keep = _keeper(collector, convert, timeline)
-            timeline, lost = decode_all(source, table, collector.unique, keep)
-        if choose(timeline, None) == chosen and collector.complete:
+            timeline, lost = decode_all(source, table, collector.unique, _keeper(collector, convert, timeline))
+        if choose(timeline, None) == chosen and collector.taken == len(collector.unique):
             note = f"read from start to end: {reason}" + (f"; packets that do not decode: {lost}" if lost else "")
             return collector.result(timeline, convert.shown, note)
     raise UnreadableVideo(name, "decoding gives other frames each time")
@@ -324,7 +331,7 @@ def _check_device(source: Source, table: PacketTable) -> None:
     def first(opened: Source) -> NDArray[np.uint8]:
         pictures: list[NDArray[np.uint8]] = []
         convert = FrameConverter(opened, DEVICE_CHECK_SIDE)
-        seek_frames(opened, table, [0], lambda _, frame: pictures.append(convert(frame)))
+        seek_frames(opened, table, [0], lambda frame: pictures.append(convert(frame)))
         return pictures[0]
 
     with open_source(source.path, source.limits, source.deadline, threads=1) as plain:
@@ -334,10 +341,7 @@ def _check_device(source: Source, table: PacketTable) -> None:
 
 
 def _keeper(collector: _Collector[Result], convert: FrameConverter, timeline: Timeline) -> Keep:
-    def keep(place: int, frame: VideoFrame) -> None:
-        collector.keep(place, convert(frame), timeline.seconds(collector.unique[place]))
-
-    return keep
+    return lambda frame: collector.add(convert(frame), timeline)
 
 
 def _seek(
@@ -358,12 +362,10 @@ def _seek(
         return convert.shown
     source.stream.codec_context.thread_count = 1
     seek_frames(source, table, parts[0], keep)  # its first frame decides the size of all
-    place = len(parts[0])
     with _PartReader(source, table, convert) as reader:
         for frames in reader.read(parts[1:], pool):
             for rgb in frames:
-                collector.keep(place, rgb, table.timeline.seconds(collector.unique[place]))
-                place += 1
+                collector.add(rgb, table.timeline)
     return convert.shown
 
 
@@ -429,7 +431,7 @@ class _PartReader:
         source.deadline.renew()
         frames: list[NDArray[np.uint8]] = []
         try:
-            seek_frames(source, self.table, part, lambda _, frame: frames.append(convert(frame)))
+            seek_frames(source, self.table, part, lambda frame: frames.append(convert(frame)))
         except av.FFmpegError as error:
             raise SeekMismatch(short_reason(error)) from error
         self._spare.append((source, convert))
@@ -447,32 +449,25 @@ def _read_selection(
     return _read(name, lambda timeline, _: choose(timeline), _SelectionReader, short_side, limits)
 
 
-class _SelectionReader:
+class _SelectionReader(_Collector[Frames]):
     """Decodes each frame of a selection once, and repeats those that the selection repeats."""
 
     def __init__(self, source: Source, selection: Selection) -> None:
-        self.path, self.limits = source.path, source.limits
         self.frames, self.mask = selection
-        self.unique = sorted(set(self.frames))
+        super().__init__(source, sorted(set(self.frames)))
         self.rgb: NDArray[np.uint8] | None = None  # [unique, H, W, 3]
-        self.filled: set[int] = set()
 
-    @property
-    def complete(self) -> bool:
-        return len(self.filled) == len(self.unique)
-
-    def keep(self, place: int, rgb: NDArray[np.uint8], seconds: float) -> None:
+    def take(self, rgb: NDArray[np.uint8], seconds: float) -> None:
         if self.rgb is None:
             count, (height, width) = len(self.unique), rgb.shape[:2]
-            if count * rgb.nbytes > self.limits.memory:
+            if count * rgb.nbytes > self.source.limits.memory:
                 raise TooLarge(
-                    self.path,
+                    self.source.path,
                     f"{count} frames of {width} x {height} take {count * rgb.nbytes:,} bytes, the limit is "
-                    f"Limits(memory={self.limits.memory}); short_side makes them smaller",
+                    f"Limits(memory={self.source.limits.memory}); short_side makes them smaller",
                 )
             self.rgb = np.empty((count, *rgb.shape), np.uint8)
-        self.rgb[place] = rgb
-        self.filled.add(place)
+        self.rgb[self.taken] = rgb
 
     def result(self, timeline: Timeline, shown: tuple[int, int], note: str | None) -> Frames:
         rgb = self.rgb
@@ -483,38 +478,29 @@ class _SelectionReader:
         return Frames(rgb, times, np.array(self.mask), timeline.duration, note)
 
 
-class _WindowWriter:
+class _WindowWriter(_Collector[Streamed]):
     """Puts frames, as they come, into the window they belong to, and delivers each window that is full."""
 
     def __init__(self, source: Source, frames: list[int], size: int, deliver: Callable[[Window], None]) -> None:
-        self.source, self.size, self.deliver = source, size, deliver
-        # A frame that is on the screen at several of the times has several positions.
-        self.positions = [[place for place, _ in group] for _, group in groupby(enumerate(frames), lambda p: p[1])]
-        self.unique = [frames[places[0]] for places in self.positions]
-        self.total, self.written = len(frames), 0
+        times = Counter(frames)  # a frame may be on the screen at several of the times
+        super().__init__(source, list(times))
+        self.size, self.deliver, self.repeats, self.windows = size, deliver, list(times.values()), 0
         self.window: list[NDArray[np.uint8]] = []
 
-    @property
-    def complete(self) -> bool:
-        return self.written == self.total
-
-    def keep(self, place: int, rgb: NDArray[np.uint8], seconds: float) -> None:
-        for position in self.positions[place]:
-            if position != self.written:
-                raise UnreadableVideo(self.source.path, "frames came out of order")
+    def take(self, rgb: NDArray[np.uint8], seconds: float) -> None:
+        for _ in range(self.repeats[self.taken]):
             self.window.append(rgb)
-            self.written += 1
             if len(self.window) == self.size:
-                window, self.window = Window(position // self.size, np.stack(self.window)), []
+                window, self.window = Window(self.windows, np.stack(self.window), seconds), []
                 self.deliver(window)
+                self.windows += 1
                 self.source.deadline.renew()  # each window has the time of a call
 
     def result(self, timeline: Timeline, shown: tuple[int, int], note: str | None) -> Streamed:
-        recording = recording_of(self.source)
-        return Streamed(timeline.duration, *shown, self.total // self.size, note, recording)
+        return Streamed(timeline.duration, *shown, self.windows, note, recording_of(self.source))
 
 
-class _SegmentCollector:
+class _SegmentCollector(_Collector[Streamed]):
     """Hands frames, as they come, to a :class:`~.selection.SegmentWriter`."""
 
     def __init__(
@@ -522,27 +508,19 @@ class _SegmentCollector:
         source: Source,
         choice: Choice,
         frames: int,
-        segments: int,
         together: int,
-        deliver: Callable[[Window, float], None],
+        deliver: Callable[[Window], None],
     ) -> None:
-        self.source, self.choice, self.unique, self.taken = source, choice, choice.frames, 0
+        super().__init__(source, choice.frames)
 
-        def pass_on(number: int, rgb: NDArray[np.uint8], end: float) -> None:
-            deliver(Window(number, rgb), end)
+        def pass_on(*window: Any) -> None:
+            deliver(Window(*window))
             source.deadline.renew()  # each window has the time of a call
 
-        self.writer = SegmentWriter(frames, segments, together, pass_on)
+        self.cuts, self.writer = choice.cuts, SegmentWriter(frames, together, pass_on)
 
-    @property
-    def complete(self) -> bool:
-        return self.taken == len(self.unique)
-
-    def keep(self, place: int, rgb: NDArray[np.uint8], seconds: float) -> None:
-        if place != self.taken:
-            raise UnreadableVideo(self.source.path, "frames came out of order")
-        self.taken += 1
-        self.writer.add(seconds, rgb, self.choice.cuts[place])
+    def take(self, rgb: NDArray[np.uint8], seconds: float) -> None:
+        self.writer.add(seconds, rgb, self.cuts[self.taken])
 
     def result(self, timeline: Timeline, shown: tuple[int, int], note: str | None) -> Streamed:
         self.writer.finish(timeline.duration)

@@ -243,33 +243,26 @@ class _Segment:
 
 
 class SegmentWriter:
-    """Puts frames, as they come, into segments, and segments into windows of a fixed number of frames.
+    """Puts frames, as they come, into segments, and segments into windows.
 
     A segment ends at a cut, after ``together`` frames that differ, and when something changes in a still scene. Frames
-    that show the same are one: the segment only becomes longer. Places of a window that are left over repeat frames.
+    that show the same are one: the segment only becomes longer.
 
     Args:
-        frames: of a window.
-        segments: of a window.
-        together: frames of a segment, at most; no more than ``frames / segments`` fit.
-        deliver: called with the number of a window, its frames ``[frames, H, W, 3]`` and its end in seconds.
-        start: when the first segment begins, in seconds.
+        frames: a window is delivered when it has as many.
+        together: frames of a segment, at most.
+        deliver: called with the number of a window, its frames ``[T, H, W, 3]``, its end in seconds, and how many of
+            its frames each segment has.
     """
 
     def __init__(
-        self,
-        frames: int,
-        segments: int,
-        together: int,
-        deliver: Callable[[int, Pixels, float], None],
-        start: float = 0.0,
+        self, frames: int, together: int, deliver: Callable[[int, Pixels, float, tuple[int, ...]], None]
     ) -> None:
-        self.places, self.segments = frames // segments, segments
-        self.together, self.deliver = min(together, self.places), deliver
+        self.frames, self.together, self.deliver = frames, together, deliver
         self.spans: list[tuple[float, float]] = []
-        self._filled: list[Pixels] = []  # segments of the next window, [places, H, W, 3] each
         self.windows = 0  # that were delivered
-        self._open = _Segment(start, [], start)
+        self._window: list[list[Pixels]] = []  # the frames of each segment of the next one
+        self._open = _Segment(0.0, [], 0.0)
         self._thumbnail: NDArray[np.float32] | None = None
 
     def add(self, time: float, rgb: Pixels, cut: Cut) -> None:
@@ -289,20 +282,18 @@ class SegmentWriter:
     def finish(self, end: float) -> None:
         """There are no more frames, and the last segment ends."""
         self._close(end)
-        if self._filled:
-            self._filled += [self._filled[-1]] * (self.segments - len(self._filled))
+        if self._window:
             self._deliver()
 
     def _close(self, end: float) -> None:
-        segment = self._open
-        count = len(segment.frames)
-        self._filled.append(np.stack([segment.frames[place * count // self.places] for place in range(self.places)]))
-        self.spans.append((segment.start, end))
+        self._window.append(self._open.frames)
+        self.spans.append((self._open.start, end))
         self._open = _Segment(end, [], end)
-        if len(self._filled) == self.segments:
+        if sum(map(len, self._window)) >= self.frames:
             self._deliver()
 
     def _deliver(self) -> None:
-        number, self.windows = self.windows, self.windows + 1
-        rgb, self._filled = np.concatenate(self._filled), []
-        self.deliver(number, rgb, self.spans[-1][1])
+        window, self._window = self._window, []
+        rgb = np.stack([frame for frames in window for frame in frames])
+        self.deliver(self.windows, rgb, self.spans[-1][1], tuple(map(len, window)))
+        self.windows += 1

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import first_line
+from ..files import path_of
 from .errors import VideoError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Sidecars:
 
     def of(self, path: str | PathLike[str]) -> list[Path]:
         """Those of a video, such as ``film.srt`` and ``film.en.vtt`` of ``film.mp4``."""
-        video = Path(path)
+        video = path_of(path)
         if video.parent not in self._folders:
             self._folders[video.parent] = _sidecars_in(video.parent)
         by_name = self._folders[video.parent]
