@@ -33,7 +33,8 @@ def test_two_nodes_train_as_one_process_and_go_on_after_a_kill(tmp_path: Path) -
     alone = centerclip(tmp_path / "output", *common, "-o", tmp_path / "alone")
     assert alone.code == 0, alone.stderr
     folder, port = tmp_path / "two", free_port()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    # As docs/training.md says: else a worker may meet the addresses that the one before it left in the agents' store.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     nodes = [
         Part(
             *(sys.executable, "-m", "torch.distributed.run", "--nnodes", 2, "--nproc-per-node", 1),
