@@ -31,7 +31,8 @@ from tests.training.world import RECIPE, make_world
 
 MANY_FILES = 100_000
 MAX_MEDIA_BYTES = 4_000_000  # larger files of yours are not damaged: each takes too long
-AT_A_TIME = 25  # damaged files or requests between two notes of the counts
+AT_A_TIME = 25  # requests between two notes of the counts
+FILES_AT_A_TIME = 250  # damaged files; each time a process starts, which takes as long as a dozen of them
 LOAD_SECONDS = 60.0  # at least, for 64 and for 256 clients
 WARM_UP_SECONDS = 10.0  # until all threads and caches are there, before memory is compared
 TRAIN_POINTS = ("centerclip.training.loop.compute_gradients", "os.fsync", "pathlib.Path.replace", "torch.save")
@@ -139,7 +140,7 @@ def soak_media(run: Run) -> bool:
     files, damaged = media.originals(run.folder / "originals") + yours, run.folder / "damaged"
     outcome = run.resume("media", media.Outcome())
     while run.goes_on(outcome.files):
-        some = min(run.count, outcome.files + AT_A_TIME)
+        some = min(run.count, outcome.files + FILES_AT_A_TIME)
         media.fuzz(files, damaged, run.seed, some, run.until, outcome)
         for faulty in damaged.glob(f"{run.seed}-*"):
             faulty.rename(Path(tempfile.gettempdir()) / f"centerclip-fault-{faulty.name}")
