@@ -137,7 +137,7 @@ class Data:
         self.texts = np.zeros((0, space.basis.shape[1]), np.float32)
         if texts is None:
             return
-        files = sorted({file for file in self.known[1] if file in self.photos.captions})
+        files = self.photos.in_split("train")  # all of them: views of the others are still being cached
         sentences = [(file, caption) for file in files for caption in self.photos.captions[file]]
         if not cached_texts.exists() or len(np.load(cached_texts, mmap_mode="r")) != len(sentences):
             np.save(cached_texts, texts.encode([caption for _, caption in sentences]).astype(np.float16))

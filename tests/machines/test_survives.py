@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from centerclip.search import QueryError, VideoIndex, indexer
-from centerclip.search import milvus as store
 from centerclip.search.copy import copy_index
+from centerclip.search.milvus import database as store
 from tests.machines.parts import Milvus, Part, answers, free_port, serve, wait_until
 from tests.machines.world import VIDEOS, World
 from tests.search.collection import content

@@ -8,9 +8,10 @@ import pytest
 
 pytest.importorskip("milvus_lite", reason="an extra: make test-cluster installs it")
 
-from centerclip.search import IndexNotFound, SearchError, milvus
+from centerclip.search import IndexNotFound, SearchError
 from centerclip.search.folder import IndexSettings
-from centerclip.search.milvus import MilvusDatabase
+from centerclip.search.milvus import MilvusDatabase, database, rows
+from centerclip.search.milvus import view as reading
 from centerclip.search.store import Store
 from tests.search.conformance import WIDTH, StoreConformance, file, unit, video
 
@@ -24,7 +25,7 @@ class MilvusConformance(StoreConformance):
 
     @pytest.fixture(autouse=True)
     def writer(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        monkeypatch.setattr(milvus, "SETTLE_SECONDS", 0.0)
+        monkeypatch.setattr(database, "SETTLE_SECONDS", 0.0)
         with ExitStack() as self.held:
             yield
 
@@ -91,8 +92,8 @@ class MilvusConformance(StoreConformance):
             database.settings()
 
     def test_a_filter_that_many_pass_is_checked_afterwards(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(milvus, "MAX_IDS", 1)
-        monkeypatch.setattr(milvus, "PAGE_ROWS", 3)
+        monkeypatch.setattr(reading, "MAX_IDS", 1)
+        monkeypatch.setattr(rows, "PAGE_ROWS", 3)
         from centerclip.search.filters import Filters
 
         hits = store.view().search(unit(1, 78)[0], 12, among=Filters(name="[1-3]*"))
@@ -122,6 +123,6 @@ def test_a_wrong_address_is_said_to_be(address: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(milvus, "READ_SECONDS", 0.5)
+    monkeypatch.setattr(database, "READ_SECONDS", 0.5)
     with pytest.raises(SearchError, match=r"milvus://127.0.0.1:1/a cannot be used: .* Is it running"):
         MilvusDatabase("milvus://user:secret@127.0.0.1:1/a").settings()
