@@ -55,13 +55,14 @@ class Cache:
             for name in ("teacher.onnx", "lower.int8.onnx")
         )
 
-    def fill(self, name: str, chunk: int, views: list[View]) -> None:
+    def fill(self, name: str, chunk: int, views: list[View], *, taught: bool = True) -> None:
         """Compute and write what is missing of a chunk of a set."""
-        self._write(self.work / "teacher" / name / f"{chunk:05}.npy", views, self._teacher)
+        if taught:
+            self._write(self.work / "teacher" / name / f"{chunk:05}.npy", views, self._teacher)
         if name[-1].isdigit():
             rng = random.Random(f"{name} {chunk}")
             self._write(self.work / "tokens" / name / f"{chunk:05}.npy", views, lambda part: self._halved(part, rng))
-        elif name == "val-whole" and chunk * CHUNK < TOKENS_OF_VAL:
+        elif name in ("val-whole", "flickr-val-whole") and chunk * CHUNK < TOKENS_OF_VAL:
             self._write(self.work / "tokens" / name / f"{chunk:05}.npy", views, self._all_tokens)
 
     def _write(self, path: Path, views: list[View], encode) -> None:  # type: ignore[no-untyped-def]
@@ -96,6 +97,7 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--sets", nargs="*", help="only these, such as train-0; all by default")
     parser.add_argument("--files", type=int, help="at most so many files of 256 views in a set")
+    parser.add_argument("--tokens-only", action="store_true", help="no teacher's vectors: enough for the text tower")
     parser.add_argument("--worker", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
@@ -108,7 +110,8 @@ def main() -> None:
         views = cache.photos.views(name)
         most = min(files or -(-len(views) // CHUNK), args.files or len(views))
         for chunk in range(args.worker, most, args.workers):
-            cache.fill(name, chunk, views[chunk * CHUNK : (chunk + 1) * CHUNK])
+            part = views[chunk * CHUNK : (chunk + 1) * CHUNK]
+            cache.fill(name, chunk, part, taught=not args.tokens_only)
 
 
 if __name__ == "__main__":

@@ -151,10 +151,11 @@ class Data:
         for folder in sorted((self.work / "tokens").glob("*-[0-9]")):
             views = self.photos.views(folder.name)
             for path in sorted(folder.glob("*.npy")):
-                start = int(path.stem) * CHUNK
-                tokens.append(np.load(path, mmap_mode="r"))
-                files += [view.file for view in views[start : start + CHUNK]]
-                targets.append(self.space(np.load(self.work / "teacher" / folder.name / path.name).astype(np.float32)))
+                start, taught = int(path.stem) * CHUNK, self.work / "teacher" / folder.name / path.name
+                if taught.exists():  # tokens alone are for the text tower
+                    tokens.append(np.load(path, mmap_mode="r"))
+                    files += [view.file for view in views[start : start + CHUNK]]
+                    targets.append(self.space(np.load(taught).astype(np.float32)))
         self.known = tokens, files, np.concatenate(targets)  # in one go: a thread is reading
 
     def batch(self, seed: int) -> list[Tensor]:
