@@ -8,6 +8,7 @@ PYTHONPATH=. python benchmarks/faults/soak.py kills --count 300 --seed 1 --state
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -154,10 +155,12 @@ def soak_files(run: Run) -> bool:
     total = min(run.count, MANY_FILES)
     videos = run.folder / "videos"
     original = clip(run.folder / "a.mp4", 1, seconds=1)
-    for number in range(total):
-        place = videos / f"{number // 1000:03}" / f"{number:06}.mp4"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.hardlink_to(original)
+    for first in range(0, total, 1000):  # a file has 65,000 names at most
+        folder = videos / f"{first // 1000:03}"
+        folder.mkdir(parents=True)
+        shutil.copyfile(original, folder / f"{first:06}.mp4")
+        for number in range(first + 1, min(first + 1000, total)):
+            (folder / f"{number:06}.mp4").hardlink_to(folder / f"{first:06}.mp4")
     index = VideoIndex(run.folder / "index", model=save_model(run.folder / "model"))
     began = time.monotonic()
     first = index.add(videos)
