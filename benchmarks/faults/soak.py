@@ -35,6 +35,7 @@ MAX_MEDIA_BYTES = 4_000_000  # larger files of yours are not damaged: each takes
 AT_A_TIME = 25  # requests between two notes of the counts
 FILES_AT_A_TIME = 250  # damaged files; each time a process starts, which takes as long as a dozen of them
 LOAD_SECONDS = 60.0  # at least, for 64 and for 256 clients
+MAX_TRACE = 4_000  # letters of an error in the server's log
 WARM_UP_SECONDS = 10.0  # until all threads and caches are there, before memory is compared
 TRAIN_POINTS = ("centerclip.training.loop.compute_gradients", "os.fsync", "pathlib.Path.replace", "torch.save")
 Counts = TypeVar("Counts")
@@ -155,12 +156,12 @@ def soak_files(run: Run) -> bool:
     total = min(run.count, MANY_FILES)
     videos = run.folder / "videos"
     original = clip(run.folder / "a.mp4", 1, seconds=1)
-    for first in range(0, total, 1000):  # a file has 65,000 names at most
-        folder = videos / f"{first // 1000:03}"
+    for start in range(0, total, 1000):  # a file has 65,000 names at most
+        folder = videos / f"{start // 1000:03}"
         folder.mkdir(parents=True)
-        shutil.copyfile(original, folder / f"{first:06}.mp4")
-        for number in range(first + 1, min(first + 1000, total)):
-            (folder / f"{number:06}.mp4").hardlink_to(folder / f"{first:06}.mp4")
+        shutil.copyfile(original, folder / f"{start:06}.mp4")
+        for number in range(start + 1, min(start + 1000, total)):
+            (folder / f"{number:06}.mp4").hardlink_to(folder / f"{start:06}.mp4")
     index = VideoIndex(run.folder / "index", model=save_model(run.folder / "model"))
     began = time.monotonic()
     first = index.add(videos)
@@ -210,7 +211,10 @@ def soak_server(run: Run) -> bool:
                 f"memory {before / 2**20:,.0f} MB, afterwards {after / 2**20:,.0f} MB"
             )
             sound &= not outcome.faults and min(answers) > 0 and after < 1.2 * before + 50 * 2**20
-        return sound and "Traceback" not in (folder / "log").read_text()
+        _, found, trace = (folder / "log").read_text().partition("Traceback")
+        if found:
+            print(f"the server's log has a {found}{trace[:MAX_TRACE]}")
+        return sound and not found
     finally:
         server.terminate()
         server.wait(60)

@@ -469,6 +469,19 @@ def test_bodies_are_refused_before_they_are_read(running: Site):
     chunked.close()
 
 
+@pytest.mark.parametrize("host", ["localhost", "another.example"])
+def test_a_body_that_is_not_http_is_refused_without_a_stack_trace(
+    running: Site, host: str, caplog: pytest.LogCaptureFixture
+):
+    head = f"POST /api/search HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+    client = raw(running, head.encode() + b"transfer-encoding: chunked\r\n\r\nno length\r\n")
+    assert b" 400 " in client.recv(4096)
+    client.close()
+    with running.client() as other:
+        assert other.get("/healthz").status_code == 200
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 def test_connections_and_requests_have_a_limit(base: Path, index: VideoIndex, monkeypatch: pytest.MonkeyPatch):
     with site(base, index, connections=8, requests_per_client=2) as made:
         held = [raw(made, b"GET /api/status HT") for _ in range(8)]

@@ -12,7 +12,6 @@ from collections import Counter
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import SplitResult, urlsplit
 
-import h11
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
@@ -174,8 +173,6 @@ class AccessControl(_Middleware):
             await self.app(scope, receive, send_with_headers)
         except Problem as problem:
             await problem.response()(scope, receive, send_with_headers)
-        except h11.LocalProtocolError:
-            pass  # what followed the headers was not HTTP: the client has been refused already
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if started:

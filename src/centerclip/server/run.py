@@ -166,6 +166,15 @@ class BoundedProtocol(H11Protocol):
         else:
             self._stop_timer("headers")
 
+    def send_400_response(self, msg: str) -> None:
+        """What the client has sent is not HTTP. A request that it had begun with is over: nothing more can be sent."""
+        try:
+            super().send_400_response(msg)
+        finally:
+            if self.cycle is not None:
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
+
     def pause_writing(self) -> None:
         """The client has not read all that it was sent yet. One that never does loses its connection.
 
