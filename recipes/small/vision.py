@@ -108,10 +108,10 @@ def trained(folder: Path) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def write_vectors(model: Upper, work: Path, folder: Path) -> None:
-    """The student's features of all cached views, laid out as the teacher's vectors."""
+    """The student's features of cached views that have captions, laid out as the teacher's vectors."""
     for path in sorted((work / "tokens").glob("*/*.npy")):
         target = folder / path.parent.name / path.name
-        if target.exists():
+        if target.exists() or path.parent.name.startswith("bare"):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         tokens = np.load(path)

@@ -64,12 +64,15 @@ def stream_sound(
 def _decode(source: Source) -> Iterator[tuple[float | None, Samples]]:
     """The samples of each frame, with its time where the container says it."""
     assert source.audio is not None
-    resampler = AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE)
+    resampler, form = None, None
     for packet in source.container.demux(source.audio):
         source.deadline.check()
         with suppress(av.FFmpegError):
             for decoded in packet.decode():
                 assert isinstance(decoded, AudioFrame)
+                found = decoded.format.name, decoded.layout.name, decoded.sample_rate
+                if resampler is None or found != form:  # broadcasts go from stereo to 5.1 and back
+                    resampler, form = AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE), found
                 for frame in resampler.resample(decoded):
                     time = None if frame.time is None else frame.time - float(source.origin)
                     yield time, np.asarray(frame.to_ndarray().reshape(-1), np.float32)
