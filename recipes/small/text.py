@@ -226,12 +226,13 @@ def main() -> None:
         known += [nouns[at] for at in rare]
         centres, weights = np.concatenate([centres, where[rare]]), weights + [RARE**0.5] * len(rare)
     model = Texts(args.work / args.init, args.width, args.frozen)
-    if args.start:
-        model.load_state_dict(torch.load(args.work / args.start / "best.pt", weights_only=True)["model"])
     if given.exists():
         start = torch.from_numpy(np.load(given))
         model.image_projection = nn.Linear(start.shape[1], len(start), bias=False)
         model.image_projection.weight.data.copy_(start)
+    if args.start:
+        state = torch.load(args.work / args.start / "best.pt", weights_only=True)["model"]
+        model.load_state_dict(model.state_dict() | state)  # that of a first run has no projection of images
     words = [word for word in model.tokenizer.get_vocab() if word.isascii() and word.isalpha() and len(word) > 2]
     cached = args.work / "minilm-words.npy"
     if not cached.exists():
