@@ -24,18 +24,24 @@ cache() { # SETS...: two processes, a core each
 if [ "${2:-}" = --continue ]; then
   cache val-whole flickr-val-whole bare-0 train-1
   once restored "$python" "$here/restore.py" "$work"
-  init=init-restored text=text-0
+  init=init-restored text=text-0 steps=3500 cooldown=1900
 else
   cache val-whole flickr-val-whole train-0 bare-0
   once text-1 "$python" "$here/text.py" "$work" --out text-1 --rate 5
-  init=init text=text-1
+  init=init text=text-1 steps=8000 cooldown=1000
 fi
-once vision "$python" "$here/vision.py" "$work" --init $init --text $text --keep 0.5 --cluster 0.3 --steps 8000 --cooldown 1000
-[ $text = text-0 ] || once text "$python" "$here/text.py" "$work" --start $text --frozen 3 --pairs 512 --steps 300
-[ $text = text-0 ] || text=text
-once features "$python" "$here/vision.py" "$work" --init $init --text $text --write features
-once text-2 "$python" "$here/text.py" "$work" --init $init --images features --start $text --out text-2 --frozen 3 --pairs 512 --steps 300
-once assemble "$python" "$here/assemble.py" "$work" "$work/small" --init $init --text text-2 --squeeze
+once vision "$python" "$here/vision.py" "$work" --init $init --text $text --keep 0.5 --cluster 0.3 --steps $steps --cooldown $cooldown
+if [ $text = text-0 ]; then
+  once blended "$python" "$here/blend.py" "$work"
+  tower=vision-blended
+else
+  tower=vision
+  once text "$python" "$here/text.py" "$work" --start $text --frozen 3 --pairs 512 --steps 350
+  text=text
+fi
+once features "$python" "$here/vision.py" "$work" --init $init --text $text --start $tower --out written --write features
+once text-2 "$python" "$here/text.py" "$work" --init $init --images features --start $text --out text-2 --frozen 3 --pairs 512 --steps 350
+once assemble "$python" "$here/assemble.py" "$work" "$work/small" --init $init --vision $tower --text text-2 --squeeze
 for split in val test flickr; do
   once "evaluate-$split" "$python" "$here/evaluate.py" "$work/photos" "$work/small" --split $split
 done
