@@ -1,6 +1,7 @@
 """What `make demo` shows, and that the model of MiniVTT knows what it is said to know."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -13,6 +14,7 @@ from centerclip.cli.demo import QUERIES
 from centerclip.data import load
 from centerclip.evaluation import evaluate
 from centerclip.evaluation.moments import read_moments, score_moments
+from centerclip.search.index import open_database
 
 MEGABYTES = 1_000_000
 
@@ -62,6 +64,17 @@ def test_the_demo_prints_hits_and_draws_them(demo_run):
     assert lines[-1].endswith("centerclip index ~/Videos")  # nothing after it: to copy
     with Image.open(folder / "hits.png") as picture:
         assert picture.height > 500
+
+
+def test_the_demo_of_an_earlier_version_is_made_anew(demo_run, tmp_path):
+    shutil.copytree(demo_run[0], tmp_path / "demo")
+    _, database = open_database(tmp_path / "demo" / "index")
+    with database.writing():
+        database.save_settings(replace(database.settings(), fingerprint="another"))
+    database.close()
+    done = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "demo")])
+    assert done.exit_code == 0, done.output
+    assert "36 of them indexed now" in done.output
 
 
 def test_the_demo_again_indexes_nothing_anew(demo_run, tmp_path):

@@ -36,13 +36,17 @@ def demo(
 
     from ..bundled import SMALL, film_clips
     from ..plots.hits import hits_sheet, print_thumbnails
-    from ..search import VideoIndex
+    from ..search import OtherSettings, VideoIndex
 
     console = Console(highlight=False, soft_wrap=True)
     index = VideoIndex(folder / "index", model=SMALL)
     began = time.perf_counter()
     with progress("indexing") as bar:
         report = index.add(film_clips(), on_progress=bar.indexing)
+        try:
+            index.search(QUERIES[0])
+        except OtherSettings:  # the folder is of an earlier version's model
+            report = index.add(film_clips(), reindex=True, on_progress=bar.indexing)
     console.print(
         f"[bold]{len(index.videos())} clips[/] of photographs and old films; {report.added} of them indexed now in "
         f"{time.perf_counter() - began:.0f} s, on the CPU, with the small model. Their names say nothing about what "
