@@ -79,6 +79,7 @@ def text_tower(folder: Path) -> BertModel:
     """MiniLM-L6 and a seventh layer that takes the mean of the tokens, so that the first one holds the sentence."""
     small = BertModel.from_pretrained(folder)
     config = small.config
+    config.name_or_path = folder.name  # no path of this machine
     config.num_hidden_layers += 1
     tower = BertModel(config)
     missing, _ = tower.load_state_dict(small.state_dict(), strict=False)
