@@ -96,7 +96,9 @@ def main() -> None:
     save_file(state, start / "model.safetensors", metadata={"format": "pt"})
     width = json.loads((start / "config.json").read_text())["projection_dim"]
     upper, own, teacher = Upper(start, width).eval(), [], []
-    for path in sorted((args.work / "tokens").glob("*-[0-9]/*.npy"))[:FILES]:
+    paths = sorted(args.work.glob("tokens/*-[0-9]/*.npy"))
+    taught = [path for path in paths if (args.work / "teacher" / path.parent.name / path.name).exists()]
+    for path in taught[:FILES]:
         tokens = torch.from_numpy(np.load(path).astype(np.float32))
         sizes = torch.full((len(tokens), tokens.shape[1] - 1), PATCHES / (tokens.shape[1] - 1))
         own.append(upper(tokens, sizes).numpy())

@@ -2,7 +2,7 @@
 # The small model from beginning to end: bash recipes/small/run.sh WORK [--continue]
 # Each step skips or resumes what is done, so it can be stopped at any moment. Hours of one core: 0.1 s a view, 0.9 s a step.
 # WORK has to hold photos/ (with captions.jsonl.gz), dinov2.onnx, teacher.onnx and minilm/: see README.md.
-# With --continue the towers start as those of the bundled model, on views that it has not seen.
+# With --continue the towers start as those of the bundled model, and train on other sets of views (ORDER in photos.py).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(cd "$1" && pwd)
@@ -24,6 +24,7 @@ cache() { # SETS...: two processes, a core each
 if [ "${2:-}" = --continue ]; then
   cache val-whole flickr-val-whole bare-0 train-1
   once restored "$python" "$here/restore.py" "$work"
+  cache train-0 --tokens-only # the text tower needs no teacher
   init=init-restored text=text-0 steps=3500 cooldown=1900
 else
   cache val-whole flickr-val-whole train-0 bare-0
